@@ -220,9 +220,10 @@ NUMBERS = {
     "after ``deadline``, 5 seconds by default": HealthCheck.deadline.total_seconds(),
     "there are 10 such threads at the most": health.Checks.thread_limit,
     "100 new and 100 gone findings at the most": check.MAIL_FINDING_LIMIT,
-    "default cache keeps for 1 hour": notices.REMINDER.total_seconds() / 3600,
-    "for 10 minutes, or for as long as it": notices.SHORTEST_AWAY.seconds / 60,
-    "as it lasted, up to 1 hour": notices.LONGEST_AWAY.total_seconds() / 3600,
+    "default cache keeps for 1 hour": notices.UNKEPT_REMINDER_INTERVAL.total_seconds()
+    / 3600,
+    "for 10 minutes, or for as long as it": notices.AWAY_MIN_DURATION.seconds / 60,
+    "as it lasted, up to 1 hour": notices.AWAY_MAX_DURATION.total_seconds() / 3600,
     "the first 2,000 characters of its message": texts.TEXT_MAX_LENGTH,
     "the last 16,000 of its traceback": recording.TRACEBACK_MAX_LENGTH,
     "an action takes 200 locks": actions.SELECTED_LOCK_LIMIT,

@@ -1,7 +1,7 @@
 """The app for people who operate many jobs."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from django.apps import AppConfig
 from django.core.checks import Tags, register
@@ -9,14 +9,19 @@ from django.utils.translation import pgettext_lazy
 
 from django_shedlock import signals
 
+if TYPE_CHECKING:
+    from django_stubs_ext import StrPromise
+
+    from django_shedlock.cli.base import Subcommand
+
 
 class ConsoleConfig(AppConfig):
     """The app that ``INSTALLED_APPS`` names as ``"django_shedlock.console"``."""
 
     name = "django_shedlock.console"
     label = "shedlock_console"
-    verbose_name: Any = pgettext_lazy("shedlock", "Console of scheduler locks")
-    default_auto_field: Any = "django.db.models.BigAutoField"
+    verbose_name: "StrPromise" = pgettext_lazy("shedlock", "Console of scheduler locks")
+    default_auto_field: str = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
         """Connect the receivers that write the audit log, and register the check."""
@@ -28,13 +33,13 @@ class ConsoleConfig(AppConfig):
         signals.lock_force_released.connect(recording.record_release)
         signals.lock_force_extended.connect(recording.record_extension)
 
-    def shedlock_subcommands(self) -> Sequence[Any]:
+    def shedlock_subcommands(self) -> "Sequence[type[Subcommand]]":
         """Add the console's subcommands to ``shedlock``, and what it adds to others."""
         from django_shedlock.console.cli.check import Check
         from django_shedlock.console.cli.listing import ListingWithFindings
         from django_shedlock.console.cli.operators import (
-            ACTION_COMMANDS,
             AuditedTrigger,
+            action_commands,
         )
         from django_shedlock.console.cli.prune import PruneWithActions
         from django_shedlock.console.cli.show import ShowWithFindings
@@ -42,7 +47,7 @@ class ConsoleConfig(AppConfig):
         return [
             ListingWithFindings,
             ShowWithFindings,
-            *ACTION_COMMANDS,
+            *action_commands(),
             PruneWithActions,
             AuditedTrigger,
             Check,

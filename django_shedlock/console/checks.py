@@ -1,7 +1,6 @@
 """The system check of the console's tables."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from django.core.checks import CheckMessage, Warning
 from django.core.exceptions import ImproperlyConfigured
@@ -13,7 +12,7 @@ from django_shedlock.providers.database.checks import is_being_migrated
 
 
 def check_tables(
-    databases: Sequence[str] | None = None, **kwargs: Any
+    databases: Sequence[str] | None = None, **kwargs: object
 ) -> list[CheckMessage]:
     """Warn if a table of the console is missing in a database of a provider."""
     messages: list[CheckMessage] = []

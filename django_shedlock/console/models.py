@@ -1,7 +1,7 @@
-"""The tables of the console: what operators did, and which findings were told."""
+"""The tables of the console: actions of operators, and reported findings."""
 
 from datetime import timedelta
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from django.db import models
 from django.utils.translation import pgettext_lazy
@@ -15,6 +15,9 @@ from django_shedlock.sql.fields import (
     Text,
     UTCDateTimeField,
 )
+
+if TYPE_CHECKING:
+    from django_stubs_ext import StrPromise
 
 
 class ActionKind(models.TextChoices):
@@ -47,7 +50,7 @@ class ActionResult(models.TextChoices):
 class LockActionQuerySet(PastRowsQuerySet["LockAction"]):
     """Actions by lock, by age, and by what they acknowledge."""
 
-    def of_lock(self, name: Any, provider: str) -> Self:
+    def of_lock(self, name: str, provider: str) -> Self:
         """Only the actions on this lock."""
         return self.filter(name=name, provider=provider)
 
@@ -72,7 +75,9 @@ class LockAction(models.Model):
     of the findings that it acknowledges, one a line, ``until`` then or for good.
     """
 
-    name: Any = LockNameField(pgettext_lazy("shedlock", "name"), max_length=255)
+    name: LockNameField = LockNameField(
+        pgettext_lazy("shedlock", "name"), max_length=255
+    )
     provider: Text = Text(pgettext_lazy("shedlock", "provider"), max_length=100)
     kind: Text = Text(pgettext_lazy("shedlock", "action"), max_length=20)
     operator: Text = Text(
@@ -82,30 +87,34 @@ class LockAction(models.Model):
     locked_by: Text = Text(
         pgettext_lazy("shedlock", "locked by"), max_length=255, blank=True
     )
-    began: Any = UTCDateTimeField(pgettext_lazy("shedlock", "began"))
-    ended: Any = UTCDateTimeField(pgettext_lazy("shedlock", "ended"))
+    began: UTCDateTimeField = UTCDateTimeField(pgettext_lazy("shedlock", "began"))
+    ended: UTCDateTimeField = UTCDateTimeField(pgettext_lazy("shedlock", "ended"))
     result: Text = Text(pgettext_lazy("shedlock", "result"), max_length=20)
     detail: LongText = LongText(pgettext_lazy("shedlock", "detail"), blank=True)
     facts: LongText = LongText(pgettext_lazy("shedlock", "acknowledged"), blank=True)
-    until: Any = UTCDateTimeField(pgettext_lazy("shedlock", "until"), null=True)
+    until: UTCDateTimeField = UTCDateTimeField(
+        pgettext_lazy("shedlock", "until"), null=True
+    )
 
     objects = LockActionQuerySet.as_manager()
 
     class Meta:
         app_label = "shedlock_console"
-        db_table: ClassVar[Any] = "shedlock_action"
-        permissions: ClassVar[Any] = [
+        db_table: ClassVar[str] = "shedlock_action"
+        permissions: "ClassVar[list[tuple[str, str | StrPromise]]]" = [
             ("extend_lockrecord", "Can extend lock"),
             ("pause_lockrecord", "Can pause and resume job of lock"),
             ("acknowledge_lockrecord", "Can acknowledge findings of lock"),
             ("run_lockrecord", "Can run job of lock"),
         ]
-        verbose_name: ClassVar[Any] = pgettext_lazy("shedlock", "operator's action")
-        verbose_name_plural: ClassVar[Any] = pgettext_lazy(
+        verbose_name: "ClassVar[StrPromise]" = pgettext_lazy(
+            "shedlock", "operator's action"
+        )
+        verbose_name_plural: "ClassVar[StrPromise]" = pgettext_lazy(
             "shedlock", "operators' actions"
         )
-        default_permissions: ClassVar[Any] = ("view",)
-        indexes: ClassVar[Any] = [
+        default_permissions: ClassVar[tuple[str, ...]] = ("view",)
+        indexes: ClassVar[list[models.Index]] = [
             models.Index(
                 fields=["name", "provider", "id"], name="shedlock_action_name"
             ),
@@ -125,21 +134,23 @@ class Notice(models.Model):
     has changed, so that of several hosts one does. Its claim ends when it has told.
     """
 
-    provider: Any = LockNameField(
+    provider: LockNameField = LockNameField(
         pgettext_lazy("shedlock", "provider"), primary_key=True, max_length=100
     )
     told: LongText = LongText(pgettext_lazy("shedlock", "told"), default="[]")
     version: Number = Number(pgettext_lazy("shedlock", "version"), default=0)
-    claimed_at: Any = UTCDateTimeField(
+    claimed_at: UTCDateTimeField = UTCDateTimeField(
         pgettext_lazy("shedlock", "claimed at"), null=True
     )
 
     class Meta:
         app_label = "shedlock_console"
-        db_table: ClassVar[Any] = "shedlock_notice"
-        verbose_name: ClassVar[Any] = pgettext_lazy("shedlock", "notice")
-        verbose_name_plural: ClassVar[Any] = pgettext_lazy("shedlock", "notices")
-        default_permissions: ClassVar[Any] = ()
+        db_table: ClassVar[str] = "shedlock_notice"
+        verbose_name: "ClassVar[StrPromise]" = pgettext_lazy("shedlock", "notice")
+        verbose_name_plural: "ClassVar[StrPromise]" = pgettext_lazy(
+            "shedlock", "notices"
+        )
+        default_permissions: ClassVar[tuple[str, ...]] = ()
 
     def __str__(self) -> str:
         return str(self.provider)

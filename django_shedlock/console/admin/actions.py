@@ -17,7 +17,7 @@ from django.utils.translation import gettext, gettext_lazy, pgettext, pgettext_l
 
 from django_shedlock.console.admin.base import ConsoleAdmin, Told, has_nul
 from django_shedlock.console.admin.filters import admin_provider, query_of, subtitle_of
-from django_shedlock.console.admin.labels import holder, instant
+from django_shedlock.console.admin.labels import holder_of, instant
 from django_shedlock.console.models import ActionResult
 from django_shedlock.console.operators import ACTIONS, AuditedAction
 from django_shedlock.console.operators.acting import Action, Option
@@ -25,7 +25,6 @@ from django_shedlock.durations import parse_duration
 from django_shedlock.exceptions import ShedLockError
 from django_shedlock.execution.operators import condition
 from django_shedlock.locks.configuration import ZERO
-from django_shedlock.locks.lock import split_identity
 from django_shedlock.locks.status import LockState
 from django_shedlock.models import LockRecord
 
@@ -39,14 +38,14 @@ class DurationField(forms.CharField):
     """A duration of at most a year; an option with a default may be left empty."""
 
     def __init__(self, option: Option):
-        self.default: Any = option.default
+        self.default: timedelta | bool | None = option.default
         texts: Any = {"label": option.label, "help_text": option.hint}
         is_required = option.default is None
         super().__init__(
             max_length=30, initial=option.initial, required=is_required, **texts
         )
 
-    def clean(self, value: Any) -> Any:
+    def clean(self, value: object) -> timedelta | bool | None:
         text = super().clean(value).strip()
         if not text:
             return self.default
@@ -71,16 +70,16 @@ class ActionForm(forms.Form):
         help_text=gettext_lazy("It is written to the admin's log."),
     )
 
-    def __init__(self, action: Action, data: Any = None):
+    def __init__(self, action: Action, data: Mapping[str, Any] | None = None):
         super().__init__(data)
         self.action = action
         asked = {
             each.name: DurationField(each) for each in action.options if each.label
         }
-        self.fields = {**asked, **self.fields}
+        self.fields: dict[str, forms.Field] = {**asked, **self.fields}
 
     @property
-    def options(self) -> dict[str, Any]:
+    def options(self) -> dict[str, object]:
         """The form's durations, and the switches that its confirmation turns on."""
         return {
             each.name: self.cleaned_data.get(each.name, True)
@@ -174,7 +173,11 @@ class OperatorActions(ConsoleAdmin):
         return page or back
 
     def ask(
-        self, request: HttpRequest, chosen: Any, action: Action, form: Any = None
+        self,
+        request: HttpRequest,
+        chosen: Any,
+        action: Action,
+        form: ActionForm | None = None,
     ) -> HttpResponse | None:
         """Ask for a reason and a confirmation; ``None`` leads back to the list."""
         records = list(chosen[: SELECTED_LOCK_LIMIT + 1])
@@ -193,7 +196,7 @@ class OperatorActions(ConsoleAdmin):
             if why:
                 others.append((record, why))
                 continue
-            who = holder(record.locked_by, *split_identity(record.locked_by))
+            who = holder_of(record.locked_by)
             instants = map(instant, (record.locked_at, record.lock_until))
             meant.append((record, record.status, who, *instants))
         if not meant:

@@ -2,7 +2,15 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Concatenate,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+)
 from urllib.parse import urlencode
 
 from django.contrib import admin, messages
@@ -11,10 +19,11 @@ from django.contrib.admin.utils import quote, unquote
 from django.contrib.admin.views.main import ERROR_FLAG
 from django.core.paginator import Paginator
 from django.db import Error
+from django.db.models import Model
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
-from django.utils.functional import cached_property
+from django.utils.functional import Promise, cached_property
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, pgettext, pgettext_lazy
 
@@ -30,15 +39,34 @@ if TYPE_CHECKING:  # in Django itself they take no parameters
 else:
     AnyModelAdmin, AnyPaginator = ModelAdmin, Paginator
 
+P = ParamSpec("P")
+ShownAdmin = TypeVar("ShownAdmin", bound="ConsoleAdmin")
+
 Told = tuple[ActionResult, str, str]
 """The result of an action on a lock, the lock's name, and the sentence about it."""
 
 
-def tells_failure(view: Callable[..., Any]) -> Callable[..., Any]:
+class LockRow(Protocol):
+    """A row of any of our tables: it belongs to a lock."""
+
+    name: str
+
+
+class PastRow(LockRow, Protocol):
+    """A run, or an operator's action: its table has the rows of several providers."""
+
+    provider: str
+
+
+def tells_failure(
+    view: Callable[Concatenate[ShownAdmin, HttpRequest, P], HttpResponse],
+) -> Callable[Concatenate[ShownAdmin, HttpRequest, P], HttpResponse]:
     """Let an admin's view say in a sentence that the database failed: status 503."""
 
     @wraps(view)
-    def wrapped(self: Any, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+    def wrapped(
+        self: ShownAdmin, request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs
+    ) -> HttpResponse:
         try:
             return view(self, request, *args, **kwargs)
         except (Error, LockProviderError) as error:
@@ -73,25 +101,35 @@ class ConsoleAdmin(AnyModelAdmin):
     """Of more locks there is one message, which has the names of these."""
     show_full_result_count = False
     show_facets = ShowFacets.NEVER
-    change_form_template: ClassVar[Any] = "admin/shedlock_console/change_form.html"
+    change_form_template: ClassVar[str] = "admin/shedlock_console/change_form.html"
 
     class Media:
-        css: ClassVar[Any] = {
+        css: ClassVar[dict[str, list[str]]] = {
             "all": [f"shedlock_console/{e}.css" for e in ("console", "list", "lock")]
         }
 
     @tells_failure
-    def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
         """Show the list; without a filter that has a NUL, which PostgreSQL refuses."""
         if has_nul(request):
             return HttpResponseRedirect(f"{request.path}?{ERROR_FLAG}=1")
-        return super().changelist_view(request, *args, **kwargs)
+        return super().changelist_view(request, extra_context)
 
     @tells_failure
-    def change_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        return super().change_view(request, *args, **kwargs)
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        return super().change_view(request, object_id, form_url, extra_context)
 
-    def tell(self, request: HttpRequest, label: Any, told: Sequence[Told]) -> None:
+    def tell(
+        self, request: HttpRequest, label: Promise | str, told: Sequence[Told]
+    ) -> None:
         """Give the operator a message for each of a few locks, or one for many."""
         level_of_result = {
             ActionResult.REFUSED: messages.WARNING,
@@ -123,14 +161,16 @@ class ConsoleAdmin(AnyModelAdmin):
         text = f"{label}: {', '.join(counts)}. {example}".strip()
         self.message_user(request, text, worst)
 
-    def leads(self, request: HttpRequest, row: Any) -> list[tuple[Any, str]]:
+    def leads(
+        self, request: HttpRequest, row: LockRow
+    ) -> list[tuple[labels.ShownText, str]]:
         """Return titles and addresses of the runs and actions of the row's lock."""
         query = {"name__exact": row.name}
         if len(filters.history_databases()) > 1:
             query["provider"] = getattr(
                 row, "provider", filters.admin_provider(request).alias
             )
-        titles: dict[Any, Any] = {
+        titles: dict[type[Model], labels.ShownText] = {
             LockRun: pgettext_lazy("shedlock", "Runs"),
             LockAction: pgettext_lazy("shedlock", "Operators' actions"),
         }
@@ -145,23 +185,38 @@ class ConsoleAdmin(AnyModelAdmin):
 
     def render_change_form(
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
-    ) -> Any:
+    ) -> HttpResponse:
         context["shedlock_leads"] = self.leads(request, kwargs["obj"])
         return super().render_change_form(request, context, *args, **kwargs)
 
     @tells_failure
-    def history_view(self, request: HttpRequest, object_id: str, *args: Any) -> Any:
-        """Lead to the trail, or the runs: Django's log knows of neither."""
+    def history_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        """Redirect to the actions, or the runs: Django's log has neither of them."""
         row = self.get_object(request, unquote(object_id))
         for _, page in reversed(self.leads(request, row) if row else []):
             return HttpResponseRedirect(page)
-        return super().history_view(request, object_id, *args)
+        return super().history_view(request, object_id, extra_context)
 
-    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+    def has_add_permission(
+        self, request: HttpRequest, obj: Model | None = None
+    ) -> bool:
         """Refuse: jobs write the rows, and ``shedlock prune`` deletes old ones."""
         return False
 
-    has_change_permission = has_delete_permission = has_add_permission
+    def has_change_permission(
+        self, request: HttpRequest, obj: Model | None = None
+    ) -> bool:
+        return False
+
+    def has_delete_permission(
+        self, request: HttpRequest, obj: Model | None = None
+    ) -> bool:
+        return False
 
 
 class CappedPaginator(AnyPaginator):
@@ -183,13 +238,15 @@ class CappedPaginator(AnyPaginator):
 class LargeTableAdmin(ConsoleAdmin):
     """A view of a table that grows with each run, the newest row first."""
 
-    ordering: ClassVar[Any] = ("-pk",)
-    sortable_by: ClassVar[Any] = ()
-    actions: Any = None
+    ordering: ClassVar[tuple[str, ...]] = ("-pk",)
+    sortable_by: ClassVar[tuple[str, ...]] = ()
+    actions: None = None
     paginator = CappedPaginator
 
     @classmethod
-    def cells(cls, rows: Iterable[Any], columns: Sequence[str]) -> list[dict[str, Any]]:
+    def cells(
+        cls, rows: Iterable[Model], columns: Sequence[str]
+    ) -> list[dict[str, object]]:
         """Return each ``row``, and what the list shows of it in these columns."""
         return [
             {"row": row, **{each: getattr(cls, each)(None, row) for each in columns}}
@@ -197,7 +254,7 @@ class LargeTableAdmin(ConsoleAdmin):
         ]
 
     @admin.display(description=pgettext_lazy("shedlock", "lock"))
-    def lock(self, row: Any) -> SafeString:
+    def lock(self, row: PastRow) -> SafeString:
         """Return the lock's name, as a link where the site shows that lock."""
         site, address = self.admin_site, ""
         if (

@@ -6,21 +6,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import islice, takewhile
-from typing import Any
 
 from django.utils.translation import gettext, ngettext, pgettext
 
 from django_shedlock.admin import OUTCOME_LABELS, STATE_LABELS
 from django_shedlock.clocks import aware, local_text
-from django_shedlock.console.admin.labels import instant, length
+from django_shedlock.console.admin.labels import ShownText, instant, length
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.status import LockState, LockStatus, RunOutcome
 from django_shedlock.models import LockRun
 from django_shedlock.schedules.state import BY_SCHEDULER, ScheduleState, Start, Trigger
 
 CHART_SLOT_COUNT = 30
-BAR_MIN_PERCENT = 2.0
-"""A bar of this height can still be seen."""
 GAP_TICK_LIMIT = 30
 
 
@@ -33,7 +30,7 @@ class Bar:
     """
 
     kind: str
-    label: Any
+    label: ShownText
     began: datetime
     duration: timedelta | None
     trigger: str = ""
@@ -58,7 +55,7 @@ class Bar:
 
     @property
     def is_running(self) -> bool:
-        """Whether the run goes on."""
+        """Whether the run is still going on."""
         return self.kind == LockState.RUNNING
 
     @property
@@ -99,7 +96,7 @@ class Mark:
 
 def make_chart(
     newest_first: Sequence[LockRun], status: LockStatus, grace: timedelta
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """
     Return the chart of these runs of a lock, and of the one that is open.
 
@@ -190,11 +187,12 @@ def _placed(bar: Bar, scale: timedelta) -> Mark:
     share = 1.0
     if bar.duration is not None:
         share = bar.duration / scale if scale else 0.0
-    height = min(max(BAR_MIN_PERCENT, round(share * 100, 1)), 100.0)
+    # A bar of two percent can still be seen.
+    height = min(max(2.0, round(share * 100, 1)), 100.0)
     return Mark(bar.title, bar, height, top=100 - height, is_cut=share > 1)
 
 
-def statistics_of(runs: Sequence[LockRun]) -> dict[str, Any] | None:
+def statistics_of(runs: Sequence[LockRun]) -> dict[str, object] | None:
     """
     Return the success rate of the runs, and usual durations of the good ones.
 

@@ -2,24 +2,28 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlencode
 
 from django.contrib import admin
+from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import ImproperlyConfigured
-from django.db.models import QuerySet
+from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 from django.utils.translation import pgettext, pgettext_lazy
 
 from django_shedlock.admin import OUTCOME_LABELS, STATE_LABELS
-from django_shedlock.console.admin.labels import FINDING_LABELS
+from django_shedlock.console.admin.labels import FINDING_LABELS, ShownText
 from django_shedlock.console.monitoring.search import Attention, Search
 from django_shedlock.providers import get_provider, provider_aliases
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.database import DatabaseLockProvider
 
-PROVIDER_PARAMETER = "provider"
-"""The parameter of an address that names the provider."""
+if TYPE_CHECKING:  # in Django itself it takes no parameters
+    RegisteredAdmin = admin.ModelAdmin[Any]
+else:
+    RegisteredAdmin = admin.ModelAdmin
+
 ANY_FINDING = "any"
 
 
@@ -49,8 +53,9 @@ def chosen_alias(request: HttpRequest, offered: Collection[str]) -> str | None:
     """
     # Django's parameter for the filters of the list from which a page was opened.
     list_filters = request.GET.get("_changelist_filters", "")
-    of_list = parse_qs(list_filters).get(PROVIDER_PARAMETER, [""])
-    wanted = request.GET.get(PROVIDER_PARAMETER, of_list[-1])
+    parameter = ProviderFilter.parameter_name
+    of_list = parse_qs(list_filters).get(parameter, [""])
+    wanted = request.GET.get(parameter, of_list[-1])
     known = list(database_providers())
     return wanted if wanted in offered else known[0] if len(known) > 1 else None
 
@@ -72,7 +77,7 @@ def history_database(request: HttpRequest) -> str:
 def query_of(alias: str, **parameters: str) -> str:
     """Return the query of an address about this provider's locks; it may be empty."""
     if alias in list(database_providers())[1:]:
-        parameters[PROVIDER_PARAMETER] = alias
+        parameters[ProviderFilter.parameter_name] = alias
     return f"?{urlencode(parameters)}" if parameters else ""
 
 
@@ -84,11 +89,13 @@ def subtitle_of(request: HttpRequest) -> str | None:
     return text % {"alias": admin_provider(request).alias}
 
 
-def attention_of(request: Any) -> Attention:
+def attention_of(request: HttpRequest) -> Attention:
     """Return the most urgent findings; the store is asked once for a request."""
-    if not hasattr(request, "shedlock_attention"):
-        request.shedlock_attention = Search().attention(admin_provider(request))
-    return request.shedlock_attention  # type: ignore[no-any-return]
+    found: Attention | None = getattr(request, "shedlock_attention", None)
+    if found is None:
+        found = Search().attention(admin_provider(request))
+        request.shedlock_attention = found  # type: ignore[attr-defined]
+    return found
 
 
 def names_of(attention: Attention, choice: str) -> list[str]:
@@ -103,11 +110,14 @@ def names_of(attention: Attention, choice: str) -> list[str]:
 class ProviderFilter(admin.SimpleListFilter):
     """Says which provider's rows the list shows, and offers the others."""
 
-    title: Any = pgettext_lazy("shedlock", "provider")
-    parameter_name: Any = PROVIDER_PARAMETER
-    offered: Callable[[], Mapping[str, Any]] = staticmethod(database_providers)
+    title: ShownText = pgettext_lazy("shedlock", "provider")
+    parameter_name: str = "provider"
+    """The parameter of an address that names the provider."""
+    offered: Callable[[], Collection[str]] = staticmethod(database_providers)
 
-    def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[Any]:
+    def lookups(
+        self, request: HttpRequest, model_admin: RegisteredAdmin
+    ) -> Iterable[tuple[str, ShownText]]:
         aliases = list(self.offered())
         self.chosen: str | None = chosen_alias(request, aliases)
         return [(alias, alias) for alias in aliases]
@@ -115,7 +125,7 @@ class ProviderFilter(admin.SimpleListFilter):
     def has_output(self) -> bool:
         return len(self.lookup_choices) > 1
 
-    def choices(self, changelist: Any) -> Iterator[Any]:
+    def choices(self, changelist: ChangeList) -> Iterator[Any]:
         """Return one choice for each provider; all of them if one table has all."""
         if len(database_providers()) < 2:
             yield next(super().choices(changelist))
@@ -123,12 +133,14 @@ class ProviderFilter(admin.SimpleListFilter):
             yield {
                 "selected": alias == self.chosen,
                 "query_string": changelist.get_query_string(
-                    {PROVIDER_PARAMETER: alias}, ["p"]
+                    {self.parameter_name: alias}, ["p"]
                 ),
                 "display": alias,
             }
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+    def queryset(
+        self, request: HttpRequest, queryset: QuerySet[Model]
+    ) -> QuerySet[Model]:
         """Return all rows: the provider's table of locks has only its own."""
         return queryset
 
@@ -136,28 +148,37 @@ class ProviderFilter(admin.SimpleListFilter):
 class HistoryFilter(ProviderFilter):
     """Offers also providers that keep only their runs in a database."""
 
-    offered: Any = staticmethod(history_databases)
+    offered: Callable[[], Collection[str]] = staticmethod(history_databases)
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+    def queryset(
+        self, request: HttpRequest, queryset: QuerySet[Model]
+    ) -> QuerySet[Model]:
         return queryset.filter(provider=self.chosen) if self.chosen else queryset
 
 
 class ChoiceFilter(admin.SimpleListFilter):
     """Filters by a column; a value that is not offered finds nothing."""
 
-    labels: Mapping[Any, Any] = {}
+    labels: Mapping[str, ShownText] = {}
+    parameter_name: str
 
     @classmethod
-    def of(cls, model: Any, column: str, labels: Mapping[Any, Any] = labels) -> Any:
+    def of(
+        cls, model: type[Model], column: str, labels: Mapping[str, ShownText] = labels
+    ) -> "type[ChoiceFilter]":
         """Return such a filter by this column of the model, under its name."""
-        title = model._meta.get_field(column).verbose_name
+        title = model._meta.get_field(column).verbose_name  # type: ignore[union-attr]
         own = {"title": title, "parameter_name": column, "labels": labels}
         return type(cls.__name__, (cls,), own)
 
-    def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[Any]:
+    def lookups(
+        self, request: HttpRequest, model_admin: RegisteredAdmin
+    ) -> Iterable[tuple[str, ShownText]]:
         return [(str(choice), label) for choice, label in self.labels.items()]
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> Any:
+    def queryset(
+        self, request: HttpRequest, queryset: QuerySet[Model]
+    ) -> QuerySet[Model]:
         choice = self.value()
         if not choice:
             return queryset
@@ -165,38 +186,49 @@ class ChoiceFilter(admin.SimpleListFilter):
             return queryset.none()
         return self.chosen(request, queryset, choice)
 
-    def chosen(self, request: HttpRequest, rows: Any, choice: str) -> Any:
+    def chosen(
+        self, request: HttpRequest, rows: QuerySet[Model], choice: str
+    ) -> QuerySet[Model]:
         """Return the rows of this choice."""
-        return rows.filter(**{str(self.parameter_name): choice})
+        return rows.filter(**{self.parameter_name: choice})
 
 
 class StateFilter(ChoiceFilter):
     """Filters locks by their state, by the database's clock."""
 
-    title: Any = pgettext_lazy("shedlock", "state")
-    parameter_name: Any = "state"
-    labels: Any = STATE_LABELS
+    title: ShownText = pgettext_lazy("shedlock", "state")
+    parameter_name: str = "state"
+    labels: Mapping[str, ShownText] = {
+        state.value: label for state, label in STATE_LABELS.items()
+    }
 
 
 class LastOutcomeFilter(ChoiceFilter):
     """Filters locks by the outcome of their last run, which their record has."""
 
-    title: Any = pgettext_lazy("shedlock", "last run")
-    parameter_name: Any = "last"
-    labels: Any = OUTCOME_LABELS
+    title: ShownText = pgettext_lazy("shedlock", "last run")
+    parameter_name: str = "last"
+    labels: Mapping[str, ShownText] = OUTCOME_LABELS
 
-    def chosen(self, request: HttpRequest, rows: Any, choice: str) -> Any:
+    def chosen(
+        self, request: HttpRequest, rows: QuerySet[Model], choice: str
+    ) -> QuerySet[Model]:
         return rows.filter(outcome=choice)
 
 
 class AttentionFilter(ChoiceFilter):
     """Filters locks by what somebody should look at, as ``shedlock check`` finds it."""
 
-    title: Any = pgettext_lazy("shedlock", "attention")
-    parameter_name: Any = "attention"
-    labels: Any = {ANY_FINDING: pgettext_lazy("shedlock", "any"), **FINDING_LABELS}
+    title: ShownText = pgettext_lazy("shedlock", "attention")
+    parameter_name: str = "attention"
+    labels: Mapping[str, ShownText] = {
+        ANY_FINDING: pgettext_lazy("shedlock", "any"),
+        **FINDING_LABELS,
+    }
 
-    def chosen(self, request: HttpRequest, rows: Any, choice: str) -> Any:
+    def chosen(
+        self, request: HttpRequest, rows: QuerySet[Model], choice: str
+    ) -> QuerySet[Model]:
         return rows.filter(pk__in=names_of(attention_of(request), choice))
 
 
@@ -206,7 +238,9 @@ class RecentFilter(ChoiceFilter):
     row_limit = 1000
     """A search in all rows would take long."""
 
-    def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[Any]:
+    def lookups(
+        self, request: HttpRequest, model_admin: RegisteredAdmin
+    ) -> Iterable[tuple[str, ShownText]]:
         rows = model_admin.get_queryset(request).order_by("-pk")
         recent = rows.values_list(self.parameter_name, flat=True)[: self.row_limit]
         found = set(recent) - {""}

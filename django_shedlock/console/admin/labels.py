@@ -3,11 +3,13 @@
 import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.contrib import admin
+from django.db.models import Model
 from django.template.loader import render_to_string
 from django.utils import timezone
+from django.utils.functional import Promise
 from django.utils.html import escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import Truncator
@@ -17,20 +19,28 @@ from django_shedlock.admin import OUTCOME_LABELS, STATE_LABELS, TRIGGER_LABELS
 from django_shedlock.clocks import local_text
 from django_shedlock.console.monitoring.findings import Kind
 from django_shedlock.durations import format_measured, format_rough
+from django_shedlock.locks.lock import split_identity
 from django_shedlock.locks.status import LockState
+from django_shedlock.models import LockRun
 from django_shedlock.schedules.state import Trigger
+
+if TYPE_CHECKING:  # Django has no public type for translated texts
+    from django_stubs_ext import StrOrPromise
+
+    ShownText = StrOrPromise
+else:
+    ShownText = str | Promise
+
+ShownRow = TypeVar("ShownRow")
+Column = Callable[[object, ShownRow], object]
+"""What a column of an admin shows for a row: a method of the admin."""
 
 EMPTY_CELL = mark_safe('<span class="shedlock-nothing">-</span>')
 """A phone shows none."""
-COMMAND_CALL_PATTERN = re.compile(
-    r'django\.core\.management\.call_command\("(?P<name>[\w-]+)"(, )?(?P<options>.*)\)',
-    re.DOTALL,
-)
-"""How an entry of ``CRONJOBS`` calls a command."""
 LISTED_MESSAGE_MAX_LENGTH = 120
 """Characters of an exception's message in a list."""
 
-FINDING_LABELS: dict[str, Any] = {
+FINDING_LABELS: dict[str, ShownText] = {
     kind: kind.label
     for kind in Kind
     if kind not in {Kind.UNREACHABLE, Kind.CLOCK, Kind.MORE}
@@ -38,42 +48,51 @@ FINDING_LABELS: dict[str, Any] = {
 """Kinds of findings in a lock, in their order."""
 
 
-def shown(cell: str, **context: Any) -> SafeString:
+def shown(cell: str, **context: object) -> SafeString:
     """Return the cell's template rendered with these values."""
     html = render_to_string(f"admin/shedlock_console/cells/{cell}.html", context)
     return mark_safe(html.strip())  # noqa: S308
 
 
 def column(
-    description: Any, show: Callable[[Any], Any], ordering: str | None = None
-) -> Callable[[Any, Any], Any]:
+    description: ShownText,
+    show: Callable[[ShownRow], object],
+    ordering: str | None = None,
+) -> Column[ShownRow]:
     """Return a column of an admin that shows this for each row."""
 
     @admin.display(description=description, ordering=ordering)
-    def cell(self: Any, row: Any) -> Any:
+    def cell(self: object, row: ShownRow) -> object:
         return show(row)
 
     return cell
 
 
-def instant_column(field: str, description: Any) -> Callable[[Any, Any], Any]:
+def instant_column(field: str, description: ShownText) -> Column[Model]:
     """Return a column of an admin that shows this instant of each row."""
 
-    def show(row: Any) -> SafeString:
+    def show(row: Model) -> SafeString:
         return instant(getattr(row, field))
 
     return column(description, show)
 
 
-def text_column(model: Any, field: str, cell: str = "text", most: int = 0) -> Any:
-    """Return a column of an admin that shows this text, or ``most`` of its letters."""
+def text_column(
+    model: type[Model], field: str, cell: str = "text", *, is_cut: bool = False
+) -> Column[Model]:
+    """
+    Return a column of an admin that shows this text.
 
-    def show(row: Any) -> SafeString:
+    If it ``is_cut``, the column shows only the beginning, for lists.
+    """
+
+    def show(row: Model) -> SafeString:
         text = getattr(row, field)
-        text = Truncator(text).chars(most) if most else text
+        text = Truncator(text).chars(200) if is_cut else text
         return shown(cell, text=text) if text else EMPTY_CELL
 
-    return column(model._meta.get_field(field).verbose_name, show)
+    title = model._meta.get_field(field).verbose_name  # type: ignore[union-attr]
+    return column(title, show)
 
 
 def badge(kind: str, label: str) -> SafeString:
@@ -96,7 +115,9 @@ def outcome_badge(outcome: str) -> SafeString:
 def lock_name(name: str) -> SafeString:
     """Return the name, without the call around a command of an entry of CRONJOBS."""
     namespace, _, entry = name.partition("cron:")
-    command, short = COMMAND_CALL_PATTERN.fullmatch(entry), name
+    short, call = name, r"django\.core\.management\.call_command"
+    arguments = r'\("(?P<name>[\w-]+)"(, )?(?P<options>.*)\)'
+    command = re.fullmatch(call + arguments, entry, re.DOTALL)
     if command is not None and f".{namespace}".endswith("."):
         options = f"({command['options']})" if command["options"] else ""
         short = f"{namespace}cron:{command['name']}{options}"
@@ -131,6 +152,11 @@ def holder(locked_by: str, host: str, pid: int | None) -> SafeString:
         '<span title="{}"><bdi>{}</bdi> <span class="shedlock-quiet">{}</span></span>'
     )
     return format_html(html, locked_by, host, process)
+
+
+def holder_of(locked_by: str) -> SafeString:
+    """Return the holder of an acquisition, by its identity."""
+    return holder(locked_by, *split_identity(locked_by))
 
 
 def local(moment: datetime) -> datetime:
@@ -185,7 +211,7 @@ def lease_meter(used: float) -> SafeString:
     return format_html(html, text=text, **percent)
 
 
-def started_by(run: Any) -> SafeString:
+def started_by(run: LockRun) -> SafeString:
     """Return what started the run and, if a person did, who."""
     if not run.trigger:
         return EMPTY_CELL

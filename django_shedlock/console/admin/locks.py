@@ -3,9 +3,10 @@
 from functools import wraps
 from typing import Any, ClassVar
 
-from django.contrib.admin import ModelAdmin
+from django.contrib.admin import ListFilter, ModelAdmin
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.views.main import ChangeList
+from django.db.models import Model
 from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -27,9 +28,6 @@ from django_shedlock.models import LockRecord, LockRecordQuerySet, LockRun
 from django_shedlock.providers import provider_aliases
 from django_shedlock.registry.jobs import registered_by_name
 
-CURE_FIELD = "shedlock_cure"
-"""The buttons of a row: their value is an action and the name of its lock."""
-
 
 class LockRecordAdmin(OperatorActions):
     """
@@ -38,7 +36,7 @@ class LockRecordAdmin(OperatorActions):
     Each action has a permission of its own.
     """
 
-    list_display: Any = (
+    list_display: tuple[str, ...] = (
         "shown_name",
         "current_state",
         "worker",
@@ -47,53 +45,58 @@ class LockRecordAdmin(OperatorActions):
         "shown_last_run",
         "next_expected",
     )
-    list_filter: ClassVar[Any] = (
+    list_filter: ClassVar[tuple[type[ListFilter], ...]] = (
         filters.ProviderFilter,
         filters.AttentionFilter,
         filters.StateFilter,
         filters.LastOutcomeFilter,
     )
-    search_fields: ClassVar[Any] = ("name", "locked_by")
-    search_help_text: ClassVar[Any] = gettext_lazy("Search by lock or holder")
-    change_list_template: ClassVar[Any] = (
+    search_fields: ClassVar[tuple[str, ...]] = ("name", "locked_by")
+    search_help_text: ClassVar[labels.ShownText] = gettext_lazy(
+        "Search by lock or holder"
+    )
+    change_list_template: ClassVar[str] = (
         "admin/shedlock_console/lockrecord/change_list.html"
     )
-    change_form_template: ClassVar[Any] = (
+    change_form_template: ClassVar[str] = (
         "admin/shedlock_console/lockrecord/change_form.html"
     )
     page_run_limit = 30
 
     class Media:
-        js: Any = ("shedlock_console/refresh.js", "shedlock_console/selection.js")
+        js: ClassVar[tuple[str, ...]] = (
+            "shedlock_console/refresh.js",
+            "shedlock_console/selection.js",
+        )
 
-    shown_name: Any = labels.column(
+    shown_name: labels.Column[LockRecord] = labels.column(
         pgettext_lazy("shedlock", "name"),
         rows.name,
         "name",
     )
-    current_state: Any = labels.column(
+    current_state: labels.Column[LockRecord] = labels.column(
         pgettext_lazy("shedlock", "state"),
         rows.state,
         "urgency",
     )
-    worker: Any = labels.column(
+    worker: labels.Column[LockRecord] = labels.column(
         pgettext_lazy("shedlock", "host"), rows.worker, "locked_by"
     )
-    since: Any = labels.column(
+    since: labels.Column[LockRecord] = labels.column(
         pgettext_lazy("shedlock", "since"), rows.since, "locked_at"
     )
-    lease: Any = labels.column(
+    lease: labels.Column[LockRecord] = labels.column(
         pgettext_lazy("shedlock", "lease"), rows.lease, "lock_until"
     )
-    shown_last_run: Any = labels.column(
+    shown_last_run: labels.Column[LockRecord] = labels.column(
         pgettext_lazy("shedlock", "last run"), rows.last_run, "ended_at"
     )
-    next_expected: Any = labels.column(
+    next_expected: labels.Column[LockRecord] = labels.column(
         pgettext_lazy("shedlock", "next expected"), rows.next_expected
     )
 
     @wraps(ModelAdmin.action_checkbox)
-    def action_checkbox(self, record: Any) -> SafeString:  # type: ignore[override]
+    def action_checkbox(self, record: LockRecord) -> SafeString:  # type: ignore[override]
         """Return what Django does, for a tenth of the time."""
         text = "Select this object for an action - {}"  # Django has translated it
         label = format_html(gettext(text), record)
@@ -111,20 +114,26 @@ class LockRecordAdmin(OperatorActions):
         using = filters.admin_provider(request).using
         return LockRecord.objects.using(using).with_status()
 
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+    def get_changelist(
+        self, request: HttpRequest, **kwargs: object
+    ) -> type[ChangeList]:
         return rows.LockList
 
     @tells_failure
-    def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        if CURE_FIELD in request.POST:  # as if its action was chosen for its lock alone
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        # The value of a row's button is an action and the name of its lock. It works as
+        # if that action was chosen for this lock alone.
+        if "shedlock_cure" in request.POST:
             fields = request.POST.copy()
-            fields["action"], _, name = str(fields[CURE_FIELD]).partition(" ")
+            fields["action"], _, name = str(fields["shedlock_cure"]).partition(" ")
             fields.setlist(ACTION_CHECKBOX_NAME, [name])
             fields["select_across"] = "0"
             request.POST = fields  # type: ignore[assignment]
         if done := self.carry_out_confirmed(request):
             return done
-        response = super().changelist_view(request, *args, **kwargs)
+        response = super().changelist_view(request, extra_context)
         context = getattr(response, "context_data", None)
         if context and "cl" in context:
             aliases, here = provider_aliases(), filters.database_providers()
@@ -145,14 +154,16 @@ class LockRecordAdmin(OperatorActions):
             }
         return with_parts(request, response, "counters", "locks", "pages")
 
-    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+    def get_fieldsets(
+        self, request: HttpRequest, obj: Model | None = None
+    ) -> list[Any]:
         """Return none: a lock's page has answers instead of fields."""
         return []
 
     def render_change_form(
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
     ) -> HttpResponse:
-        """Show the lock's findings, five answers, its runs, and its trail."""
+        """Show the lock's findings, five answers, its runs, and its audit log."""
         obj = kwargs["obj"]
         provider, state = filters.admin_provider(request), LockState(obj.state)
         status: LockStatus = obj.status

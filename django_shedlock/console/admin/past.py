@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, ClassVar
 
-from django.db.models import QuerySet
+from django.contrib.admin import ListFilter
+from django.db.models import Model, QuerySet
 from django.db.models.functions import Left
 from django.http import HttpRequest
 from django.utils.functional import cached_property
@@ -13,13 +14,10 @@ from django.utils.translation import gettext_lazy, pgettext_lazy
 from django_shedlock.admin import OUTCOME_LABELS
 from django_shedlock.console.admin import filters, labels
 from django_shedlock.console.admin.base import LargeTableAdmin
-from django_shedlock.console.admin.labels import column, instant_column, text_column
 from django_shedlock.console.models import ActionKind, ActionResult, LockAction
 from django_shedlock.models import LockRun, LockRunQuerySet
 
 STATISTICS_RUN_LIMIT = 100
-TRAIL_ACTION_LIMIT = 5
-LISTED_TEXT_MAX_LENGTH = 200
 ACTION_LABELS, RESULT_LABELS = dict(ActionKind.choices), dict(ActionResult.choices)
 
 
@@ -34,23 +32,22 @@ class SpannedRunQuerySet(LockRunQuerySet):
 
     rows_at_each_end = 100
 
-    def aggregate(self, *args: Any, **expressions: Any) -> dict[str, Any]:
+    def aggregate(self, *args: object, **expressions: object) -> dict[str, Any]:
         if expressions.keys() == {"first", "last"}:
             return self._span
         return super().aggregate(*args, **expressions)
 
-    def datetimes(self, field_name: str, kind: str, **options: Any) -> Any:  # type: ignore[override]
+    def datetimes(  # type: ignore[override]
+        self, field_name: str, kind: str, **options: object
+    ) -> list[datetime]:
         first, last = self._span.values()
         if first is None or last is None:
             return []
-        found, begin = [], labels.local(first)
-        firsts = {"year": {"month": 1, "day": 1}, "month": {"day": 1}}
-        part: Any = {**firsts.get(kind, {})}
         step = timedelta(days={"year": 366, "month": 31, "day": 1}[kind])
-        part |= {"hour": 0, "minute": 0, "second": 0, "microsecond": 0}
-        while (begin := begin.replace(**part)) <= labels.local(last):
+        found, begin = [], _begin_of(kind, labels.local(first))
+        while begin <= labels.local(last):
             found.append(begin)
-            begin += step
+            begin = _begin_of(kind, begin + step)
         return found
 
     @cached_property
@@ -61,6 +58,14 @@ class SpannedRunQuerySet(LockRunQuerySet):
         return {"first": min(oldest, default=None), "last": max(newest, default=None)}
 
 
+def _begin_of(kind: str, moment: datetime) -> datetime:
+    """Return when the year, the month or the day of the instant begins."""
+    day = moment.replace(hour=0, minute=0, second=0, microsecond=0)
+    if kind == "year":
+        return day.replace(month=1, day=1)
+    return day.replace(day=1) if kind == "month" else day
+
+
 def shown(runs: LockRunQuerySet) -> LockRunQuerySet:
     """Add what lists show of each run; leave long texts to its own page."""
     found = runs.annotate(
@@ -69,7 +74,7 @@ def shown(runs: LockRunQuerySet) -> LockRunQuerySet:
     return found.defer("exception_message", "exception_traceback")
 
 
-def last_runs(request: HttpRequest, name: str) -> Sequence[Any]:
+def last_runs(request: HttpRequest, name: str) -> Sequence[LockRun]:
     """Return at most ``STATISTICS_RUN_LIMIT`` runs of the lock, the newest first."""
     provider = filters.admin_provider(request)
     runs = LockRun.objects.using(provider.using).of_lock(name, provider.alias)
@@ -91,7 +96,7 @@ def _worker_of(run: LockRun) -> str:
 class LockRunAdmin(LargeTableAdmin):
     """A read-only view of the runs, quick even with a million of them."""
 
-    list_display: Any = (
+    list_display: tuple[str, ...] = (
         "ended_at",
         "lock",
         "how_it_ended",
@@ -102,21 +107,23 @@ class LockRunAdmin(LargeTableAdmin):
     )
     of_lock: tuple[str, ...] = tuple(each for each in list_display if each != "lock")
     """The columns on a lock's page."""
-    list_display_links: Any = ("ended_at",)
-    by_outcome: Any = filters.ChoiceFilter.of(LockRun, "outcome", OUTCOME_LABELS)
-    by_host: Any = filters.RecentFilter.of(LockRun, "host")
-    list_filter: ClassVar[Any] = (
+    list_display_links: tuple[str, ...] = ("ended_at",)
+    by_outcome: type[ListFilter] = filters.ChoiceFilter.of(
+        LockRun, "outcome", OUTCOME_LABELS
+    )
+    by_host: type[ListFilter] = filters.RecentFilter.of(LockRun, "host")
+    list_filter: ClassVar[tuple[str | type[ListFilter], ...]] = (
         filters.HistoryFilter,
         by_outcome,
         by_host,
         "ended",
     )
-    date_hierarchy: ClassVar[Any] = "ended"
-    search_fields: ClassVar[Any] = ("name", "exception_type", "locked_by")
-    search_help_text: ClassVar[Any] = gettext_lazy(
+    date_hierarchy: ClassVar[str] = "ended"
+    search_fields: ClassVar[tuple[str, ...]] = ("name", "exception_type", "locked_by")
+    search_help_text: ClassVar[labels.ShownText] = gettext_lazy(
         "Search by lock, exception or holder"
     )
-    change_list_template: ClassVar[Any] = (
+    change_list_template: ClassVar[str] = (
         "admin/shedlock_console/lockrun/change_list.html"
     )
     first: tuple[str, ...] = (
@@ -137,27 +144,48 @@ class LockRunAdmin(LargeTableAdmin):
         "provider",
         "fencing_token",
     )
-    readonly_fields: ClassVar[Any] = (*first, "why", *exception_fields, *details)
+    readonly_fields: ClassVar[tuple[str, ...]] = (
+        *first,
+        "why",
+        *exception_fields,
+        *details,
+    )
 
-    started_at: Any = instant_column("started", pgettext_lazy("shedlock", "started"))
-    ended_at: Any = instant_column("ended", pgettext_lazy("shedlock", "ended"))
-    lock_lost_at: Any = instant_column("lost_at", pgettext_lazy("shedlock", "lost at"))
-    how_it_ended: Any = column(
+    started_at: labels.Column[Model] = labels.instant_column(
+        "started", pgettext_lazy("shedlock", "started")
+    )
+    ended_at: labels.Column[Model] = labels.instant_column(
+        "ended", pgettext_lazy("shedlock", "ended")
+    )
+    lock_lost_at: labels.Column[Model] = labels.instant_column(
+        "lost_at", pgettext_lazy("shedlock", "lost at")
+    )
+    how_it_ended: labels.Column[LockRun] = labels.column(
         pgettext_lazy("shedlock", "outcome"),
         _outcome_of,
     )
-    took: Any = column(pgettext_lazy("shedlock", "duration"), _duration_of)
-    worker: Any = column(
+    took: labels.Column[LockRun] = labels.column(
+        pgettext_lazy("shedlock", "duration"), _duration_of
+    )
+    worker: labels.Column[LockRun] = labels.column(
         pgettext_lazy("shedlock", "host"),
         _worker_of,
     )
-    cause: Any = column(pgettext_lazy("shedlock", "started by"), labels.started_by)
-    why: Any = text_column(LockRun, "reason")
-    exception: Any = column(pgettext_lazy("shedlock", "exception"), labels.excerpt)
-    message: Any = text_column(LockRun, "exception_message", "message")
-    traceback: Any = text_column(LockRun, "exception_traceback", "traceback")
+    cause: labels.Column[LockRun] = labels.column(
+        pgettext_lazy("shedlock", "started by"), labels.started_by
+    )
+    why: labels.Column[Model] = labels.text_column(LockRun, "reason")
+    exception: labels.Column[LockRun] = labels.column(
+        pgettext_lazy("shedlock", "exception"), labels.excerpt
+    )
+    message: labels.Column[Model] = labels.text_column(
+        LockRun, "exception_message", "message"
+    )
+    traceback: labels.Column[Model] = labels.text_column(
+        LockRun, "exception_traceback", "traceback"
+    )
 
-    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+    def get_fieldsets(self, request: HttpRequest, obj: LockRun | None = None) -> Any:
         reason: Sequence[str] = ("why",) if obj is not None and obj.reason else ()
         fieldsets: list[Any] = [(None, {"fields": (*self.first, *reason)})]
         if obj is not None and obj.exception_type:
@@ -171,16 +199,18 @@ class LockRunAdmin(LargeTableAdmin):
         return shown(SpannedRunQuerySet(LockRun, using=using))
 
 
-def trail_of(request: HttpRequest, name: str) -> Sequence[dict[str, Any]]:
+def trail_of(
+    request: HttpRequest, name: str, limit: int = 5
+) -> Sequence[dict[str, object]]:
     """Return the last actions of operators on the lock, the newest first."""
     provider = filters.admin_provider(request)
     actions = LockAction.objects.using(provider.using).of_lock(name, provider.alias)
     columns = ("began_at", "shown_kind", "shown_result")
-    return LockActionAdmin.cells(actions.order_by("-pk")[:TRAIL_ACTION_LIMIT], columns)
+    return LockActionAdmin.cells(actions.order_by("-pk")[:limit], columns)
 
 
 # What another version has written is shown as it is.
-def _kind_of(action: LockAction) -> Any:
+def _kind_of(action: LockAction) -> labels.ShownText:
     return ACTION_LABELS.get(action.kind, action.kind)
 
 
@@ -192,7 +222,7 @@ def _result_of(action: LockAction) -> str:
 class LockActionAdmin(LargeTableAdmin):
     """A read-only view of operators' actions, in the admin and by the command."""
 
-    list_display: Any = (
+    list_display: tuple[str, ...] = (
         "began_at",
         "shown_kind",
         "lock",
@@ -201,17 +231,19 @@ class LockActionAdmin(LargeTableAdmin):
         "shown_reason",
         "shown_detail",
     )
-    list_display_links: Any = ("began_at",)
-    list_filter: ClassVar[Any] = (
+    list_display_links: tuple[str, ...] = ("began_at",)
+    list_filter: ClassVar[tuple[str | type[ListFilter], ...]] = (
         filters.HistoryFilter,
         filters.ChoiceFilter.of(LockAction, "kind", ACTION_LABELS),
         filters.ChoiceFilter.of(LockAction, "result", RESULT_LABELS),
         filters.RecentFilter.of(LockAction, "operator"),
     )
-    search_fields: ClassVar[Any] = ("name", "operator", "reason")
-    search_help_text: ClassVar[Any] = gettext_lazy("Search by lock, operator or reason")
-    change_list_template: ClassVar[Any] = "admin/shedlock_console/wide_list.html"
-    fields: ClassVar[Any] = (
+    search_fields: ClassVar[tuple[str, ...]] = ("name", "operator", "reason")
+    search_help_text: ClassVar[labels.ShownText] = gettext_lazy(
+        "Search by lock, operator or reason"
+    )
+    change_list_template: ClassVar[str] = "admin/shedlock_console/wide_list.html"
+    fields: ClassVar[tuple[str, ...]] = (
         "lock",
         "shown_kind",
         "shown_result",
@@ -223,23 +255,31 @@ class LockActionAdmin(LargeTableAdmin):
         "locked_by",
         "provider",
     )
-    readonly_fields: ClassVar[Any] = fields
+    readonly_fields: ClassVar[tuple[str, ...]] = fields
 
-    began_at: Any = instant_column("began", pgettext_lazy("shedlock", "when"))
-    ended_at: Any = instant_column("ended", pgettext_lazy("shedlock", "ended"))
-    shown_kind: Any = column(
+    began_at: labels.Column[Model] = labels.instant_column(
+        "began", pgettext_lazy("shedlock", "when")
+    )
+    ended_at: labels.Column[Model] = labels.instant_column(
+        "ended", pgettext_lazy("shedlock", "ended")
+    )
+    shown_kind: labels.Column[LockAction] = labels.column(
         pgettext_lazy("shedlock", "action"),
         _kind_of,
     )
-    shown_result: Any = column(
+    shown_result: labels.Column[LockAction] = labels.column(
         pgettext_lazy("shedlock", "result"),
         _result_of,
     )
-    shown_operator: Any = text_column(
-        LockAction, "operator", most=LISTED_TEXT_MAX_LENGTH
+    shown_operator: labels.Column[Model] = labels.text_column(
+        LockAction, "operator", is_cut=True
     )
-    shown_reason: Any = text_column(LockAction, "reason", most=LISTED_TEXT_MAX_LENGTH)
-    shown_detail: Any = text_column(LockAction, "detail", most=LISTED_TEXT_MAX_LENGTH)
+    shown_reason: labels.Column[Model] = labels.text_column(
+        LockAction, "reason", is_cut=True
+    )
+    shown_detail: labels.Column[Model] = labels.text_column(
+        LockAction, "detail", is_cut=True
+    )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[LockAction]:
         return LockAction.objects.using(filters.history_database(request))

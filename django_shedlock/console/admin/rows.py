@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from typing import Any
 
 from django.contrib.admin.templatetags.admin_list import result_headers, results
 from django.contrib.admin.views.main import ChangeList
@@ -25,19 +24,20 @@ from django_shedlock.console.operators.acting import Action
 from django_shedlock.console.operators.requests import request_of
 from django_shedlock.durations import format_left, format_rough
 from django_shedlock.locks.configuration import ZERO
-from django_shedlock.locks.lock import split_identity
 from django_shedlock.locks.status import LockState, LockStatus
-from django_shedlock.models import LockRun
+from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers.database import DatabaseLockProvider
 
 
 class LockList(ChangeList):
     """The list of locks: those that need attention come first, and are counted."""
 
-    def get_queryset(self, request: HttpRequest, *arguments: Any) -> QuerySet[Any]:
+    def get_queryset(
+        self, request: HttpRequest, *arguments: list[str | None] | None
+    ) -> QuerySet[LockRecord]:
         """Return the filtered records with their ``urgency``."""
         self.attention: Attention = filters.attention_of(request)
-        self.locks: Any = self.root_queryset
+        self.locks: QuerySet[LockRecord] = self.root_queryset
         ranks: dict[int, list[str]] = {}
         for name, (first, *_) in self.attention.findings.items():
             ranks.setdefault(first.kind.rank, []).append(name)
@@ -48,7 +48,7 @@ class LockList(ChangeList):
             output_field=models.IntegerField(),
         )
         self.root_queryset = self.locks.annotate(urgency=urgency)
-        self.chosen: QuerySet[Any] = super().get_queryset(request, *arguments)
+        self.chosen: QuerySet[LockRecord] = super().get_queryset(request, *arguments)
         self.chosen.count = self._count_chosen  # type: ignore[method-assign]
         return self.chosen
 
@@ -61,7 +61,7 @@ class LockList(ChangeList):
         is_all = self.chosen.query.where == self.root_queryset.query.where
         shown = When(pk__in=self.chosen.order_by().values("pk"), then=Value(1))
         found = When(pk__in=list(self.attention.findings), then=F("pk"))
-        locks: Any = self.locks.order_by().values_list(
+        locks = self.locks.order_by().values_list(
             "state",
             Case(found, default=Value(""), output_field=models.CharField()),
             Case(
@@ -72,7 +72,7 @@ class LockList(ChangeList):
         )
         return list(locks.annotate(Count("pk")))
 
-    def counts(self) -> dict[str, list[tuple[str, Any, int]]]:
+    def counts(self) -> dict[str, list[tuple[str, labels.ShownText, int]]]:
         """Return how many locks need attention, all and by kind; and of each state."""
         in_state: Counter[str] = Counter()
         for state, _, _, locks in self.tally:
@@ -93,13 +93,13 @@ class LockList(ChangeList):
             "shedlock_states": [each for each in states if each[-1]],
         }
 
-    def heads(self) -> list[Any]:
+    def heads(self) -> list[dict[str, int | str | None]]:
         """Return the heads of the columns."""
         return list(result_headers(self))
 
     def rows(
         self, request: HttpRequest, offered: Collection[Action], *, has_runs: bool
-    ) -> list[dict[str, Any]]:
+    ) -> list[dict[str, object]]:
         """Return the rows of the page: cells, findings, and actions that help."""
         provider, rows = filters.admin_provider(request), []
         records, found = list(self.result_list), self.attention.findings
@@ -152,48 +152,49 @@ def keys_of(provider: DatabaseLockProvider, runs: Collection[str]) -> dict[str, 
     return dict(rows.values_list("locked_by", "pk"))
 
 
-def name(record: Any) -> SafeString:
+def name(record: LockRecord) -> SafeString:
     """Return the lock's name, shortened if it is an entry of ``CRONJOBS``."""
     return labels.lock_name(record.name)
 
 
-def state(record: Any) -> SafeString:
+def state(record: LockRecord) -> SafeString:
     """Return the lock's state in its colour."""
-    return labels.state_badge(record.state)
+    return labels.state_badge(record.status.state)
 
 
-def worker(record: Any) -> SafeString:
+def worker(record: LockRecord) -> SafeString:
     """Return where the lock was acquired last; of a pause, who and why."""
     if not record.locked_by:
         return labels.EMPTY_CELL
     pause = record.status.pause
     if pause is not None:
         return labels.shown("pause", pause=pause, locked_by=record.locked_by)
-    return labels.holder(record.locked_by, *split_identity(record.locked_by))
+    return labels.holder_of(record.locked_by)
 
 
-def since(record: Any) -> SafeString:
+def since(record: LockRecord) -> SafeString:
     """Return how long ago the lock was acquired, and when."""
     if not record.locked_by:
         return labels.EMPTY_CELL
-    age = record.lock_until - record.locked_at - record.remaining
+    age = aware(record.status.clock) - aware(record.locked_at)
     return labels.ago(age, record.locked_at)
 
 
-def lease(record: Any) -> SafeString:
+def lease(record: LockRecord) -> SafeString:
     """Return how much of the lease is used, and how long the lock stays held."""
-    if not LockState(record.state).is_held:
+    status = record.status
+    if not status.state.is_held:
         return labels.EMPTY_CELL
-    if record.status.is_endless:
+    if status.is_endless:
         return labels.filled_in(pgettext("shedlock", "until it is resumed"))
     text = pgettext("shedlock", "%(remaining)s left")
-    left = labels.filled_in(text, remaining=format_rough(record.remaining))
+    left = labels.filled_in(text, remaining=format_rough(status.remaining))
     return format_html(
         "{} <span>{}</span>", labels.lease_meter(record.lease_used), left
     )
 
 
-def last_run(record: Any) -> SafeString:
+def last_run(record: LockRecord) -> SafeString:
     """Return how the last run ended, and how long it took."""
     job = record.status.job
     if job.outcome is None:
@@ -204,7 +205,7 @@ def last_run(record: Any) -> SafeString:
     return format_html("{} {}", badge, labels.isolated(labels.length(duration)))
 
 
-def next_expected(record: Any) -> SafeString:
+def next_expected(record: LockRecord) -> SafeString:
     """Return how far away the next tick is, and when it is."""
     status = record.status
     if status.next_tick is None:
@@ -215,7 +216,7 @@ def next_expected(record: Any) -> SafeString:
     return labels.with_instant(ahead, status.next_tick, until)
 
 
-def facts_of(record: Any, runs: Sequence[Any]) -> dict[str, Any]:
+def facts_of(record: LockRecord, runs: Sequence[LockRun]) -> dict[str, object]:
     """
     Return what the page's template shows of a lock.
 
@@ -223,19 +224,19 @@ def facts_of(record: Any, runs: Sequence[Any]) -> dict[str, Any]:
     may see.
     """
     status, job = record.status, record.status.job
-    late = status.overdue_since(Search().grace)
+    clock, late = aware(status.clock), status.overdue_since(Search().grace)
     instants = (
         *("locked_at", "lock_until", "lock_at_least_until"),
         *("heartbeat_at", "released_at", "tick", "due_at"),
     )
-    facts: dict[str, Any] = {
+    facts: dict[str, object] = {
         "instants": {each: labels.instant(getattr(record, each)) for each in instants},
         "state": labels.state_badge(status.state),
         "left": labels.isolated(format_left(status.remaining)),
         "holder": worker(record),
         "since": since(record),
         "held_for": labels.isolated(format_rough(status.held_for)),
-        "over_for": labels.isolated(format_rough(-record.remaining)),
+        "over_for": labels.isolated(format_rough(clock - aware(record.lock_until))),
         "usual": labels.isolated(labels.length(job.usual_duration)),
         "is_unusual": is_unusual(status),
         "meter": labels.lease_meter(record.lease_used),
@@ -243,13 +244,13 @@ def facts_of(record: Any, runs: Sequence[Any]) -> dict[str, Any]:
         "overdue_since": None if late is None else labels.instant(late),
     }
     if record.heartbeat_at:
-        beat = aware(record.clock) - aware(record.heartbeat_at)
-        facts["heartbeat"] = labels.isolated(format_rough(beat))
+        age = clock - aware(record.heartbeat_at)
+        facts["heartbeat"] = labels.isolated(format_rough(age))
     if job.outcome is not None:
         facts["outcome"] = labels.outcome_badge(job.outcome)
-        # Of a lost run that goes on no end is known.
+        # A lost run that is still going on has no known end.
         if ended := job.ended_at or job.lost_at:
-            age = max(aware(record.clock) - aware(ended), ZERO)
+            age = max(clock - aware(ended), ZERO)
             facts["ended"] = labels.ago(age, ended)
     if job.last_duration is not None:
         facts["took"] = labels.isolated(labels.length(job.last_duration))

@@ -2,9 +2,8 @@
 
 import sys
 from argparse import ArgumentParser, ArgumentTypeError
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
-from functools import partial
 from html import escape
 from importlib.util import find_spec
 from typing import Any
@@ -13,23 +12,21 @@ from django.conf import settings
 from django.core import mail
 from django.core.management.base import CommandError
 
-from django_shedlock import conf
 from django_shedlock.cli import base, json_output, terminal
-from django_shedlock.cli.base import PROGRAM
 from django_shedlock.console.cli.findings import finding_line
 from django_shedlock.console.monitoring.findings import Finding, Severity
 from django_shedlock.console.monitoring.notices import Changes, reported
-from django_shedlock.console.monitoring.search import Search, aliases_to_search
-from django_shedlock.locks.configuration import default_duration
+from django_shedlock.console.monitoring.search import (
+    Search,
+    aliases_to_search,
+    default_grace,
+)
 from django_shedlock.registry.discovery import named_jobs
 from django_shedlock.webhooks import is_address, post
 
-SEVERITY_STATUSES = {Severity.WARNING: 1, Severity.CRITICAL: 2}
 NAMES_MAX_WIDTH = 60
 MAIL_FINDING_LIMIT = 100
-"""New ones in one mail, and as many that are gone."""
-POST_MAX_LENGTH = 2000
-"""With escapes: Discord refuses more, and Rocket.Chat more than 5000."""
+"""New findings in one mail, and as many that are gone."""
 
 
 class Check(base.Subcommand):
@@ -98,13 +95,13 @@ class Check(base.Subcommand):
         webhook: str | None,
         json: bool,
         verbosity: int,
-        **options: Any,
+        **options: object,
     ) -> None:
         if mail_admins and not settings.ADMINS:
             raise base.WrongCall("--mail-admins needs an address in ADMINS.")
         if webhook and find_spec("requests") is None:
             raise base.WrongCall("--webhook needs django-shedlock[pings].")
-        grace = default_duration(conf.GRACE) if grace is None else grace
+        grace = default_grace() if grace is None else grace
         search = Search(grace, held_for, tuple(ignore), acknowledged=True)
         found = search.verdict(aliases)
         findings = [each for each in found if not each.acknowledged]
@@ -119,20 +116,16 @@ class Check(base.Subcommand):
             lines = lines or ["No findings."]
             if known:
                 names = terminal.shortened(", ".join(known), NAMES_MAX_WIDTH)
-                lines.append(f"Acknowledged, see `{PROGRAM} show NAME`: {names}.")
+                lines.append(f"Acknowledged, see `{base.PROGRAM} show NAME`: {names}.")
             self.write("\n".join(lines))
         are_told = []
         if mail_admins:
-            told = self._report(search, aliases, findings, mail.mail_admins)
-            are_told.append(told)
+            are_told.append(self._report(search, aliases, findings))
         if webhook:
-            tell = partial(_post, webhook)
-            told = self._report(search, aliases, findings, tell, webhook=webhook)
-            are_told.append(told)
-        status = max(
-            (SEVERITY_STATUSES[found.kind.severity] for found in findings), default=0
-        )
-        if status >= SEVERITY_STATUSES[Severity(fail_on)]:
+            are_told.append(self._report(search, aliases, findings, webhook))
+        statuses = {Severity.WARNING: 1, Severity.CRITICAL: 2}
+        status = max((statuses[found.kind.severity] for found in findings), default=0)
+        if status >= statuses[Severity(fail_on)]:
             sys.exit(status)
         if not all(are_told):
             sys.exit(base.ExitStatus.NOT_TOLD)
@@ -142,22 +135,25 @@ class Check(base.Subcommand):
         search: Search,
         aliases: Sequence[str],
         findings: Sequence[Finding],
-        tell: Callable[[str, str], None],
-        **reader: str,
+        webhook: str = "",
     ) -> bool:
-        # Where the network fails, several ways to tell may, and the verdict counts.
+        # Without a network both mail and webhook fail. The verdict counts all the same.
         try:
-            with reported(search, aliases, findings, **reader) as changes:
+            with reported(search, aliases, findings, webhook=webhook) as changes:
                 if changes:
                     try:
-                        tell(*_composed(changes))
+                        subject, text = _composed(changes)
+                        if webhook:
+                            _post(webhook, subject, text)
+                        else:
+                            mail.mail_admins(subject, text)
                     except Exception as error:  # whatever a mail backend raises
                         raise CommandError(str(error)) from error
         except CommandError as error:
-            how = "webhook" if reader else "mail"
+            how = "webhook" if webhook else "mail"
             self.stderr.write(
                 f"The {how} could not be sent: {error}. The next call of "
-                f"`{PROGRAM} check` that tells of changes tries it again."
+                f"`{base.PROGRAM} check` that tells of changes tries it again."
             )
             return False
         return True
@@ -172,7 +168,8 @@ def _address(text: str) -> str:
 def _post(address: str, subject: str, text: str) -> None:
     # A name could call all people of the channel, as <!here> does, or @here.
     text = escape(f"{subject}\n\n{text}", quote=False).replace("@", "@\u200b")
-    post(address, json={"text": text[:POST_MAX_LENGTH]})
+    # Discord refuses more than this, escapes included, and Rocket.Chat more than 5000.
+    post(address, json={"text": text[:2000]})
 
 
 def _composed(changes: Changes) -> tuple[str, str]:
@@ -194,7 +191,7 @@ def _composed(changes: Changes) -> tuple[str, str]:
             links = "".join(f"\n  {link}" for link in (each.link, each.help) if link)
             parts.append(f"* {each.kind.severity.upper()} {text}{links}")
         if (left := len(findings) - MAIL_FINDING_LIMIT) > 0:
-            parts.append(f"* {left} more: see `{PROGRAM} check`.")
+            parts.append(f"* {left} more: see `{base.PROGRAM} check`.")
     subject = f"shedlock: {', '.join(counts)}: {first}{others}"
     return subject, "\n\n".join(parts) + "\n"
 

@@ -3,10 +3,10 @@
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+
+from django.core.management.color import Style
 
 from django_shedlock.cli import base, listing, terminal
-from django_shedlock.cli.base import PROGRAM
 from django_shedlock.console.cli.findings import finding_line
 from django_shedlock.console.monitoring.findings import Finding, Kind
 from django_shedlock.console.monitoring.search import Search
@@ -45,12 +45,12 @@ class ListedLocksWithFindings(listing.ListedLocks):
                 if status.name not in self.findings:
                     yield status
 
-    def as_dict(self, status: LockStatus) -> dict[str, Any]:
+    def as_dict(self, status: LockStatus) -> dict[str, object]:
         found = self.findings.get(status.name, [])
         findings = [each.as_dict() for each in found]
         return {**super().as_dict(status), "findings": findings}
 
-    def first_lines(self, style: Any) -> list[str]:
+    def first_lines(self, style: Style) -> list[str]:
         return [finding_line(style, found) for found in self.of_store]
 
     def last_lines(self, *, is_empty: bool) -> list[str]:
@@ -58,10 +58,10 @@ class ListedLocksWithFindings(listing.ListedLocks):
         inside = sum(map(self.wanted.accepts_name, self.findings))
         outside = len(self.findings) - inside
         if inside and not is_empty:
-            advice = f"`{PROGRAM} check` says what to do."
+            advice = f"`{base.PROGRAM} check` says what to do."
             lines.append(f"{_have(inside, '')} findings. {advice}")
         if outside:
-            advice = f"see `{PROGRAM} list --attention`."
+            advice = f"see `{base.PROGRAM} list --attention`."
             lines.append(f"{_have(outside, 'other ')} findings: {advice}")
         return lines
 
@@ -93,6 +93,6 @@ class ListingWithFindings(listing.Listing):
         base.add_switch(parser, "--attention", "only locks with findings")
 
     def select(
-        self, provider: LockProvider, wanted: LockQuery, **options: Any
+        self, provider: LockProvider, wanted: LockQuery, **options: bool
     ) -> ListedLocksWithFindings:
         return ListedLocksWithFindings(provider, wanted, options["attention"])

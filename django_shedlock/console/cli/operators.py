@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 from django.core.management.base import CommandError
 
 from django_shedlock.cli import base
-from django_shedlock.cli.base import ExitStatus, Subcommand, command
 from django_shedlock.cli.operators import status_of_refusal
 from django_shedlock.cli.terminal import printable
 from django_shedlock.cli.trigger import TriggerJob
@@ -22,7 +21,7 @@ from django_shedlock.registry.requests import jobs_by_name
 from django_shedlock.registry.trigger import TriggeredRun
 
 
-class ActionCommand(Subcommand):
+class ActionCommand(base.Subcommand):
     """Does an operator's action to a lock."""
 
     action: ClassVar[Action]
@@ -58,7 +57,7 @@ class ActionCommand(Subcommand):
             return
         if answer.result is ActionResult.REFUSED and answer.status:
             advice = self.action.advice.get(answer.status.state, "")
-            resume = command(provider, "resume", name)
+            resume = base.command(provider, "resume", name)
             told = f"{told} {advice.format(resume=resume)}".strip()
         raise CommandError(told, returncode=_status_of(answer))
 
@@ -71,22 +70,24 @@ class ActionCommand(Subcommand):
         return name, base.find_status(provider, name)
 
 
-ACTION_COMMANDS: list[type[Subcommand]] = [
-    type(
-        action.kind.name,
-        (ActionCommand,),
-        {"action": action, "name": action.kind.value, "help": action.help},
-    )
-    for action in ACTIONS.values()
-    if action.help
-]
+def action_commands() -> list[type[base.Subcommand]]:
+    """Return one subcommand for each action that has a ``help``."""
+    return [
+        type(
+            action.kind.name,
+            (ActionCommand,),
+            {"action": action, "name": action.kind.value, "help": action.help},
+        )
+        for action in ACTIONS.values()
+        if action.help
+    ]
 
 
 class AuditedTrigger(TriggerJob):
     """Runs a job now, and writes that to the audit log."""
 
     def record(self, action: OperatorAction, triggered: TriggeredRun) -> None:
-        """Write what came of the run to the audit log."""
+        """Write the result of the run to the audit log."""
         result = ActionResult.DONE if triggered else ActionResult.FAILED
         if not triggered.was_executed:
             result = ActionResult.REFUSED
@@ -97,8 +98,8 @@ class AuditedTrigger(TriggerJob):
         write_action(audited, ActionKind.RUN, result, text, took=triggered.took)
 
 
-def _status_of(answer: Answer) -> ExitStatus:
+def _status_of(answer: Answer) -> base.ExitStatus:
     """Return the exit status for an action that was not done."""
     if answer.result is not ActionResult.REFUSED:
-        return ExitStatus.FAILED
+        return base.ExitStatus.FAILED
     return status_of_refusal(answer.status)

@@ -1,7 +1,5 @@
 """``manage.py shedlock show`` with findings and the audit log."""
 
-from typing import Any
-
 from django_shedlock.cli import terminal
 from django_shedlock.cli.show import Show
 from django_shedlock.console.cli.findings import finding_line
@@ -9,8 +7,6 @@ from django_shedlock.console.models import LockAction
 from django_shedlock.console.monitoring.findings import Finding
 from django_shedlock.console.monitoring.search import Search
 from django_shedlock.sql.connections import read_here
-
-ACTION_COLUMNS = ("operator", "kind", "reason", "began", "ended", "result", "detail")
 
 
 class ShowWithFindings(Show):
@@ -38,15 +34,16 @@ class ShowWithFindings(Show):
         newest = actions.order_by("-pk")[: self.action_limit]
         self.actions = read_here(newest, using)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         shown = super().as_dict()
         runs = shown.pop("runs")
+        columns = ("operator", "kind", "reason", "began", "ended", "result", "detail")
         return {
             **shown,
             "findings": [found.as_dict() for found in self.findings],
             "runs": runs,
             "actions": [
-                {column: getattr(action, column) for column in ACTION_COLUMNS}
+                {column: getattr(action, column) for column in columns}
                 for action in self.actions
             ],
         }

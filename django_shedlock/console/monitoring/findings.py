@@ -5,7 +5,6 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, timedelta
 from enum import StrEnum
 from operator import attrgetter
-from typing import Any
 
 from django.db.models import TextChoices
 from django.utils.translation import gettext_noop as _
@@ -25,10 +24,6 @@ from django_shedlock.durations import format_measured, format_rough
 from django_shedlock.locks.lock import process_of
 from django_shedlock.locks.status import LockState, LockStatus, RunOutcome
 from django_shedlock.providers.base import LockProvider
-
-SHORT_RUN_DURATION = timedelta(minutes=1)
-UNUSUAL_DURATION_FACTOR = 3
-FORGOTTEN_PAUSE_AGE = timedelta(days=1)
 
 
 class Severity(StrEnum):
@@ -105,7 +100,7 @@ class Finding:
         """The address of what such a finding means, and what to do."""
         return f"{RUNBOOK_URL}#{self.kind}"
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """Return what programs get to read."""
         return {**asdict(self), "link": self.link, "help": self.help}
 
@@ -118,12 +113,16 @@ class Finding:
 
 
 def is_unusual(status: LockStatus) -> bool:
-    """Return whether a job has run for much longer than usual, and than last time."""
+    """
+    Return whether a job has run three times as long as usual, and as last time.
+
+    Runs of at most a minute are never unusual.
+    """
     usual, last = status.job.usual_duration, status.job.last_duration
     if usual is None or status.state is not LockState.RUNNING:
         return False
     longest = usual if last is None else max(usual, last)
-    return status.held_for > max(SHORT_RUN_DURATION, UNUSUAL_DURATION_FACTOR * longest)
+    return status.held_for > max(timedelta(minutes=1), 3 * longest)
 
 
 def findings_of(
@@ -269,7 +268,7 @@ def _long(
 def _paused(status: LockStatus) -> Told | None:
     if not status.is_endless or not status.pause:
         return None
-    if status.held_for <= FORGOTTEN_PAUSE_AGE:
+    if status.held_for <= timedelta(days=1):
         return None
     sentence = say(
         _(

@@ -8,20 +8,21 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from http import HTTPStatus
-from typing import Any
 
 from django.core.cache import caches
 from django.db import connections
 from django.http import HttpRequest, JsonResponse
 
-from django_shedlock import conf
 from django_shedlock.background import run_in_background
 from django_shedlock.clocks import CLOCK_TOLERANCE
 from django_shedlock.console.monitoring.findings import Finding, Kind
-from django_shedlock.console.monitoring.search import Search, aliases_to_search
+from django_shedlock.console.monitoring.search import (
+    Search,
+    aliases_to_search,
+    default_grace,
+)
 from django_shedlock.durations import Duration, format_duration, parse_duration
 from django_shedlock.forking import renewed_in_child
-from django_shedlock.locks.configuration import ZERO, default_duration
 from django_shedlock.mutexes import Mutex
 from django_shedlock.signals import logger
 from django_shedlock.views import MonitoringView
@@ -118,7 +119,7 @@ class HealthCheck:
         """
         grace, held_for = self.grace, self.held_for
         search = Search(
-            default_duration(conf.GRACE) if grace is None else parse_duration(grace),
+            default_grace() if grace is None else parse_duration(grace),
             None if held_for is None else parse_duration(held_for),
             tuple(self.ignored),
             parse_duration(self.clock_tolerance),
@@ -126,7 +127,7 @@ class HealthCheck:
         keep_for, deadline = map(parse_duration, (self.keep_for, self.deadline))
         if any(each.in_atomic_block for each in connections.all(initialized_only=True)):
             # Only this thread sees what was written in it, as in a TestCase.
-            verdicts = [_look(search, alias, ZERO) for alias in aliases]
+            verdicts = [_look(search, alias, timedelta(0)) for alias in aliases]
         else:
             begun = [(each, *_begin_look(search, each, keep_for)) for each in aliases]
             verdicts = [_wait(*each, deadline) for each in begun]
@@ -146,7 +147,7 @@ def _begin_look(
 
 
 def _look(search: Search, alias: str, keep_for: timedelta) -> Verdict:
-    # A cache can hang, too: it is asked in the check's thread. Its errors don't count.
+    # A cache can hang as well, so the check's thread asks it. Its errors don't count.
     text = repr((search, alias, keep_for)).encode()
     key = f"shedlock:health:{hashlib.sha256(text).hexdigest()}"
     with suppress(Exception):
@@ -191,11 +192,13 @@ class HealthView(MonitoringView, HealthCheck):
 
     provider: str | None = None
 
-    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> JsonResponse:
+    def get(
+        self, request: HttpRequest, *args: object, **kwargs: object
+    ) -> JsonResponse:
         aliases = aliases_to_search() if self.provider is None else [self.provider]
         verdict = self.verdict(aliases)
         findings = verdict.findings
-        answer: dict[str, Any] = {"status": "not ok" if findings else "ok"}
+        answer: dict[str, object] = {"status": "not ok" if findings else "ok"}
         is_down = any(found.kind is Kind.UNREACHABLE for found in findings)
         # The users may be in the store that is down.
         if self.is_known if is_down else self.is_allowed:

@@ -21,22 +21,20 @@ from django_shedlock.signals import logger
 from django_shedlock.sql.connections import run_here
 from django_shedlock.sql.fields import DatabaseNow
 
-SHORTEST_AWAY = timedelta(minutes=10)
-LONGEST_AWAY = timedelta(hours=1)
-PATIENCE = timedelta(minutes=10)
-"""Longer than it takes to tell what has changed."""
-REMINDER = timedelta(hours=1)
-"""Time between two notices of a finding that no table can keep."""
+AWAY_MIN_DURATION = timedelta(minutes=10)
+AWAY_MAX_DURATION = timedelta(hours=1)
+CLAIM_LIFETIME = timedelta(minutes=10)
+UNKEPT_REMINDER_INTERVAL = timedelta(hours=1)
 
 # Note [Findings that come and go]
 # A job that fails every other time would be reported again and again. So a finding is
-# gone when it has stayed away for as long as it lasted before, within SHORTEST_AWAY and
-# LONGEST_AWAY. Until then its return is no news.
+# gone when it has stayed away for as long as it lasted before, but at least for
+# AWAY_MIN_DURATION and at most for AWAY_MAX_DURATION. Until then its return is no news.
 
 # Note [One host tells]
 # A host claims the row by an UPDATE that finds the version which it has read, tells,
-# and then writes what was told. If it dies before, its claim ends after PATIENCE, and
-# another host tells the same.
+# and then writes what was told. If it dies before, its claim ends after
+# CLAIM_LIFETIME, which is longer than telling takes, and another host tells the same.
 
 
 @dataclass
@@ -68,7 +66,7 @@ def reported(
     """
     # The address is a secret, which nobody can read from its hash.
     reader = webhook and f":webhook:{sha256(webhook.encode()).hexdigest()[:12]}"
-    changes, claims, unkept = Changes(), list[tuple[Any, str]](), list[str]()
+    changes, claims, unkept = Changes(), list[tuple[Notice, str]](), list[str]()
     try:
         for alias in aliases:
             found = [each for each in findings if each.provider == alias]
@@ -96,7 +94,7 @@ def reported(
         for row, _ in claims:
             try:
                 _update(row, row.version + 1, claimed_at=None)
-            except Error as failure:  # the claim ends by itself after PATIENCE
+            except Error as failure:  # the claim ends after CLAIM_LIFETIME
                 logger.warning("A notice could not be taken back: %s", failure)
         raise
 
@@ -111,7 +109,7 @@ def _report(
     # tells them.
     now = aware(row.now).timestamp()
     claimed_at = row.claimed_at and aware(row.claimed_at).timestamp()
-    if claimed_at and now - claimed_at < PATIENCE.total_seconds():
+    if claimed_at and now - claimed_at < CLAIM_LIFETIME.total_seconds():
         return None  # another host is telling
     of_alias = Changes()
     told = json.dumps(_compared(json.loads(row.told), found, ignored, now, of_alias))
@@ -136,7 +134,8 @@ def _compared(
     # Adds the changes, and returns what has been reported once they are told.
     kept = []
     left = {(each.lock, each.kind): each for each in found}
-    shortest, longest = SHORTEST_AWAY.total_seconds(), LONGEST_AWAY.total_seconds()
+    shortest = AWAY_MIN_DURATION.total_seconds()
+    longest = AWAY_MAX_DURATION.total_seconds()
     for entry in told:
         lock, gone_at = entry["lock"], entry["gone_at"]
         if left.pop((lock, entry["kind"]), None):
@@ -170,7 +169,7 @@ def _row(using: str, key: str) -> Any:
     return row
 
 
-def _update(row: Any, version: int, **columns: Any) -> bool:
+def _update(row: Any, version: int, **columns: object) -> bool:
     # See Note [One host tells].
     using = row._state.db
     same = Notice.objects.using(using).filter(pk=row.pk, version=version)
@@ -184,7 +183,7 @@ def _report_unkept(
     for finding in found:
         key = f"shedlock:{finding.provider}{reader}:{finding.lock}:{finding.kind}"
         with suppress(Exception):  # if the cache fails, it is reported all the same
-            if not cache.add(key, True, REMINDER.total_seconds()):
+            if not cache.add(key, True, UNKEPT_REMINDER_INTERVAL.total_seconds()):
                 continue
         changes.new.append(finding)
         yield key

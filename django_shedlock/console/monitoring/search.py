@@ -47,7 +47,8 @@ class Attention:
     is_complete: bool = True
 
 
-def _default_grace() -> timedelta:
+def default_grace() -> timedelta:
+    """Return the duration of ``SHEDLOCK_GRACE``."""
     return default_duration(conf.GRACE)
 
 
@@ -71,12 +72,12 @@ class Search:
     The store is asked for the locks that may need attention, and only these are read.
     """
 
-    grace: timedelta = field(default_factory=_default_grace)
+    grace: timedelta = field(default_factory=default_grace)
     held_for: timedelta | None = None
     ignored: tuple[str, ...] = ()
     clock_tolerance: timedelta = CLOCK_TOLERANCE
     acknowledged: bool = False
-    """Whether to find what operators have acknowledged, too."""
+    """Whether to return also the findings that operators have acknowledged."""
 
     def verdict(self, aliases: Iterable[str]) -> list[Finding]:
         """

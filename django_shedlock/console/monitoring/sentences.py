@@ -1,7 +1,6 @@
 """Sentences for people, in their language, and for logs and programs, in English."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from django.utils.translation import gettext
 
@@ -9,7 +8,7 @@ from django.utils.translation import gettext
 class Said(str):
     """A text in English, for logs and programs, that also knows how to be ``told``."""
 
-    parts: Sequence[tuple[str, Mapping[str, Any]]] = ()
+    parts: Sequence[tuple[str, Mapping[str, object]]] = ()
 
     @property
     def told(self) -> str:
@@ -20,7 +19,7 @@ class Said(str):
         )
 
 
-def say(text: str, /, **values: Any) -> Said:
+def say(text: str, /, **values: object) -> Said:
     """Return the text, which ``gettext_noop()`` has marked, with these values."""
     said = Said(text % values)
     said.parts = ((text, values),)

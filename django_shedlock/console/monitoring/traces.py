@@ -1,4 +1,4 @@
-"""What the record, the history and the trail tell of runs that ended badly."""
+"""What the record, the history and the audit log say of runs that ended badly."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,10 +27,8 @@ from django_shedlock.sql.fields import StatementNow
 
 T = TypeVar("T")
 
-
 LONG_HISTORY_AGE = timedelta(days=365)
 """A history that deletes nothing is reported when its oldest run is older."""
-BAD_OUTCOMES = {outcome.value: outcome for outcome in RunOutcome if outcome.is_bad}
 
 
 @dataclass(frozen=True)
@@ -81,8 +79,11 @@ class Trace:
 def traces_of(status: LockStatus) -> list[Trace]:
     """Return the last run if it ended badly, and the last loss if that is recent."""
     job, found = status.job, []
-    outcome, last_run = BAD_OUTCOMES.get(job.outcome or ""), job.last_run or ""
-    if outcome is not None:
+    last_run = job.last_run or ""
+    # Another version may have written an outcome that is not known here.
+    known = (outcome for outcome in RunOutcome if outcome == job.outcome)
+    outcome = next(known, None)
+    if outcome is not None and outcome.is_bad:
         lost_at = job.lost_at if job.lost_run == last_run else None
         found.append(Trace(last_run, outcome, lost_at, job.may_still_run))
     if status.has_recent_loss and job.lost_run and job.lost_run != last_run:

@@ -74,7 +74,7 @@ class Option:
 
 
 def is_not_shown(
-    before: LockStatus | None, after: LockStatus | None, **options: Any
+    before: LockStatus | None, after: LockStatus | None, **options: object
 ) -> bool:
     """Return that nobody knows: ``perform`` has looked at the lock already."""
     return False

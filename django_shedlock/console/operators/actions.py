@@ -178,7 +178,7 @@ RUN = Action(
         "The job runs under its lock, even if its tick has been run, or if "
         "lock_at_least_for keeps the lock."
     ),
-    refused=requests.NOT_STARTED,
+    refused=gettext_lazy("The job of lock %(name)s was not started: %(why)s."),
     unknown=gettext_lazy("Nobody knows whether a run of %(name)s is requested"),
     done=requests.requested,
     perform=requests.request,

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import QuerySet
 
 from django_shedlock.console.models import ActionKind, ActionResult, LockAction
 from django_shedlock.execution.operators import OperatorAction
@@ -80,7 +80,7 @@ def write_action(
 
 
 @Insert
-def insert_action() -> Any:
+def insert_action() -> tuple[type[LockAction], dict[str, object]]:
     """Write a row of the audit log."""
     columns = texts("name", "provider", "kind", "locked_by", "operator", "reason")
     return LockAction, {
@@ -93,7 +93,7 @@ def insert_action() -> Any:
 
 
 @Select
-def written_just_now() -> Any:
+def written_just_now() -> "QuerySet[LockAction, tuple[int]]":
     """Find the row of an INSERT whose reply was lost."""
     columns = texts("name", "provider", "kind", "locked_by", "operator", "result")
     since = DatabaseNow() - timedelta(minutes=1)  # it is sent again sooner than that

@@ -1,7 +1,6 @@
 """The receivers that write forced releases and extensions to the audit log."""
 
 from datetime import timedelta
-from typing import Any
 
 from django.utils.translation import override
 
@@ -15,7 +14,7 @@ from django_shedlock.locks.status import LockState, LockStatus
 
 
 def record_release(
-    *, action: OperatorAction, before: LockStatus, **kwargs: Any
+    *, action: OperatorAction, before: LockStatus, **kwargs: object
 ) -> None:
     """Record a forced release."""
     facts = []
@@ -33,7 +32,7 @@ def record_extension(
     action: OperatorAction,
     before: LockStatus,
     lock_at_most_for: timedelta,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> None:
     """Record a forced extension."""
     audited = _audited(action, [])

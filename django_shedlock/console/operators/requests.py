@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from django.utils.translation import gettext, gettext_lazy
+from django.utils.translation import gettext
 
 from django_shedlock.cli.base import command
 from django_shedlock.clocks import aware
@@ -25,8 +25,6 @@ from django_shedlock.registry.requests import (
     last_catch_up,
 )
 from django_shedlock.signals import logger
-
-NOT_STARTED = gettext_lazy("The job of lock %(name)s was not started: %(why)s.")
 
 
 def request_of(status: LockStatus | None) -> str:

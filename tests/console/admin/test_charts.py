@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from django_shedlock.console.admin.charts import (
-    BAR_MIN_PERCENT,
     CHART_SLOT_COUNT,
     GAP_TICK_LIMIT,
     Mark,
@@ -123,8 +122,8 @@ def test_shortest_run_can_be_seen() -> None:
     assert [bar.height for bar in bars(chart)] == [
         100,
         100,
-        BAR_MIN_PERCENT,
-        BAR_MIN_PERCENT,
+        2.0,
+        2.0,
     ]
 
 

@@ -12,7 +12,6 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from django_shedlock.console.admin.past import TRAIL_ACTION_LIMIT
 from django_shedlock.console.models import ActionKind, ActionResult, LockAction
 from tests.support.locks import take
 from tests.support.operators import (
@@ -131,15 +130,13 @@ def test_hostile_texts_are_escaped(viewer: Client) -> None:
 def test_lock_page_has_the_last_actions(viewer: Client) -> None:
     """Only those on this lock, the newest first, and a link to all of them."""
     take("a")
-    for number in range(TRAIL_ACTION_LIMIT + 1):
+    for number in range(6):
         add_action("a", reason=f"reason {number}.")
     add_action("other", reason="of another lock")
     add_action("a", reason="of another store", provider="second")
     response = viewer.get(reverse(CHANGE, args=["a"]))
     reasons = [line["row"].reason for line in response.context["shedlock_trail"]]
-    assert reasons == [
-        f"reason {number}." for number in range(TRAIL_ACTION_LIMIT, 0, -1)
-    ]
+    assert reasons == [f"reason {number}." for number in range(5, 0, -1)]
     page = response.content.decode()
     assert "of another" not in page
     assert f"{reverse(ACTIONS)}?name__exact=a" in page
