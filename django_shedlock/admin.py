@@ -9,7 +9,7 @@ from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin import ModelAdmin, ShowFacets
 from django.core.exceptions import ImproperlyConfigured
-from django.db.models import QuerySet
+from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.translation import gettext, gettext_lazy, pgettext_lazy
 
@@ -29,6 +29,8 @@ from django_shedlock.schedules.state import Trigger
 if TYPE_CHECKING:  # in Django itself they take no parameters
     AnyModelAdmin = ModelAdmin[Any]
     AnyModelForm = forms.ModelForm[Any]
+    from django.contrib.admin.views.main import ChangeList
+    from django_stubs_ext import StrOrPromise
 else:
     AnyModelAdmin, AnyModelForm = ModelAdmin, forms.ModelForm
 
@@ -44,7 +46,7 @@ STATE_LABELS = {
 }
 """In the order of ``LockState``."""
 
-OUTCOME_LABELS: dict[str, Any] = {
+OUTCOME_LABELS: dict[str, "StrOrPromise"] = {
     RunOutcome.FAILED: pgettext_lazy("shedlock", "failed"),
     RunOutcome.LOST: pgettext_lazy("shedlock", "lost"),
     RunOutcome.ABANDONED: pgettext_lazy("shedlock", "abandoned"),
@@ -52,7 +54,7 @@ OUTCOME_LABELS: dict[str, Any] = {
 }
 """In the order of ``RunOutcome``."""
 
-TRIGGER_LABELS: dict[str, Any] = {
+TRIGGER_LABELS: dict[str, "StrOrPromise"] = {
     Trigger.SCHEDULER: pgettext_lazy("shedlock", "scheduler"),
     Trigger.RETRY: pgettext_lazy("shedlock", "retry"),
     Trigger.CATCH_UP: pgettext_lazy("shedlock", "catch-up"),
@@ -85,10 +87,12 @@ def shown_provider(request: HttpRequest) -> LockProvider | None:
 class ShownProviderFilter(admin.SimpleListFilter):
     """Says which provider's rows are shown, and offers the others."""
 
-    title: Any = pgettext_lazy("shedlock", "provider")
+    title: "StrOrPromise" = pgettext_lazy("shedlock", "provider")
     parameter_name: str = "provider"
 
-    def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
+    def lookups(
+        self, request: HttpRequest, model_admin: object
+    ) -> list[tuple[str, "StrOrPromise"]]:
         self.shown: LockProvider | None = shown_provider(request)
         return [(alias, alias) for alias in shown_providers()]
 
@@ -98,57 +102,67 @@ class ShownProviderFilter(admin.SimpleListFilter):
     def value(self) -> str | None:
         return None if self.shown is None else self.shown.alias
 
-    def choices(self, changelist: Any) -> Iterator[Any]:
+    def choices(self, changelist: "ChangeList") -> Iterator[Any]:
         """Return one choice for each provider, as no list has the rows of all."""
         _, *providers = super().choices(changelist)
         return iter(providers)
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> Any:
+    def queryset(
+        self, request: HttpRequest, queryset: QuerySet[Model]
+    ) -> QuerySet[Model]:
         return queryset
 
 
 class LockStateFilter(admin.SimpleListFilter):
     """Only locks in one state, by the database's clock."""
 
-    title: Any = pgettext_lazy("shedlock", "state")
+    title: "StrOrPromise" = pgettext_lazy("shedlock", "state")
     parameter_name: str = "state"
 
-    def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
+    def lookups(
+        self, request: HttpRequest, model_admin: object
+    ) -> list[tuple[str, "StrOrPromise"]]:
         return [(state.value, label) for state, label in STATE_LABELS.items()]
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> Any:
+    def queryset(
+        self, request: HttpRequest, queryset: QuerySet[Model]
+    ) -> QuerySet[Model]:
         return queryset.filter(state=self.value()) if self.value() else queryset
 
 
 class RunOutcomeFilter(admin.SimpleListFilter):
     """Only locks, or runs, with one outcome."""
 
-    title: Any = pgettext_lazy("shedlock", "outcome")
+    title: "StrOrPromise" = pgettext_lazy("shedlock", "outcome")
     parameter_name: str = "outcome"
 
-    def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
+    def lookups(
+        self, request: HttpRequest, model_admin: object
+    ) -> list[tuple[str, "StrOrPromise"]]:
         return [(str(outcome), label) for outcome, label in OUTCOME_LABELS.items()]
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> Any:
+    def queryset(
+        self, request: HttpRequest, queryset: QuerySet[Model]
+    ) -> QuerySet[Model]:
         return queryset.filter(outcome=self.value()) if self.value() else queryset
 
 
 class ReleaseForm(AnyModelForm):
     """Asks for a confirmed release of the acquisition that the page shows."""
 
-    held_by: Any = forms.CharField(widget=forms.HiddenInput, required=False)
-    release: Any = forms.BooleanField(
+    held_by: forms.CharField = forms.CharField(widget=forms.HiddenInput, required=False)
+    release: forms.BooleanField = forms.BooleanField(
         label=gettext_lazy("Release this lock"),
         help_text=gettext_lazy(
             "Another worker can acquire a released lock at once. A job that still runs "
             "under it is not stopped: make sure that it is dead, or it may run twice."
         ),
     )
-    reason: Any = forms.CharField(label=pgettext_lazy("shedlock", "Reason"))
+    reason: forms.CharField = forms.CharField(label=pgettext_lazy("shedlock", "Reason"))
 
     class Meta:
-        model: Any = LockRecord
-        fields: ClassVar[Any] = []
+        model: ClassVar[type[Model]] = LockRecord
+        fields: ClassVar[list[str]] = []
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
@@ -161,16 +175,18 @@ class ReadOnlyAdmin(AnyModelAdmin):
     show_full_result_count = False
     show_facets = ShowFacets.NEVER
     list_per_page = 50
-    labelled_fields: ClassVar[Any] = {
+    labelled_fields: ClassVar[dict[str, str]] = {
         "outcome": "shown_outcome",
         "trigger": "shown_trigger",
     }
 
-    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+    def get_readonly_fields(
+        self, request: HttpRequest, obj: Model | None = None
+    ) -> list[str]:
         names = [field.name for field in self.model._meta.fields]
         return [self.labelled_fields.get(name, name) for name in names]
 
-    def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+    def get_fields(self, request: HttpRequest, obj: Model | None = None) -> Any:
         return self.get_readonly_fields(request, obj)
 
     @admin.display(description=pgettext_lazy("shedlock", "outcome"), ordering="outcome")
@@ -186,31 +202,41 @@ class ReadOnlyAdmin(AnyModelAdmin):
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
 
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+    def has_change_permission(
+        self, request: HttpRequest, obj: Model | None = None
+    ) -> bool:
         return False
 
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+    def has_delete_permission(
+        self, request: HttpRequest, obj: Model | None = None
+    ) -> bool:
         return False
 
 
 class LockAdmin(ReadOnlyAdmin):
     """The locks; with the permission ``release_lockrecord`` also a forced release."""
 
-    form: Any = ReleaseForm
-    actions: Any = None
-    list_display: Any = ("name", "state", "locked_by", "remaining", "shown_outcome")
-    list_filter: ClassVar[Any] = (
+    form: type[AnyModelForm] = ReleaseForm
+    actions: None = None
+    list_display: tuple[str, ...] = (
+        "name",
+        "state",
+        "locked_by",
+        "remaining",
+        "shown_outcome",
+    )
+    list_filter: ClassVar[tuple[type[admin.SimpleListFilter], ...]] = (
         ShownProviderFilter,
         LockStateFilter,
         RunOutcomeFilter,
     )
-    search_fields: ClassVar[Any] = ("name", "locked_by")
-    ordering: ClassVar[Any] = ("name",)
+    search_fields: ClassVar[tuple[str, ...]] = ("name", "locked_by")
+    ordering: ClassVar[tuple[str, ...]] = ("name",)
 
     @admin.display(description=pgettext_lazy("shedlock", "state"))
     def state(self, record: Any) -> str:
         """Return the lock's state by the database's clock."""
-        return str(STATE_LABELS[LockState(record.state)])
+        return str(STATE_LABELS[record.status.state])
 
     @admin.display(description=pgettext_lazy("shedlock", "lease"))
     def remaining(self, record: Any) -> str:
@@ -218,34 +244,42 @@ class LockAdmin(ReadOnlyAdmin):
         status = record.status
         return format_left(status.remaining) if status.state.is_held else ""
 
-    def get_queryset(self, request: HttpRequest) -> Any:
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         provider = shown_provider(request)
         if provider is None:
             return LockRecord.objects.with_status().none()
         return LockRecord.objects.using(provider.record_database).with_status()
 
-    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+    def get_readonly_fields(
+        self, request: HttpRequest, obj: Model | None = None
+    ) -> list[str]:
         name, *others = super().get_readonly_fields(request, obj)
         return [name, "state", "remaining", *others]
 
-    def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+    def get_fields(self, request: HttpRequest, obj: Model | None = None) -> Any:
         form = ["release", "reason", "held_by"]
         shown = self.get_readonly_fields(request, obj)
         return [*shown, *form] if self.has_change_permission(request, obj) else shown
 
-    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Return whether the user may see locks: who may release them may do so too."""
+    def has_view_permission(
+        self, request: HttpRequest, obj: Model | None = None
+    ) -> bool:
+        """Return whether the user may see locks; the release permission is enough."""
         may_release = request.user.has_perm(RELEASE_PERMISSION)
         return may_release or super().has_view_permission(request, obj)
 
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+    def has_change_permission(
+        self, request: HttpRequest, obj: Model | None = None
+    ) -> bool:
         """Return whether the lock can be released, and the user may do it."""
         # A lock that has become free since is refused with a message: see save_model().
         is_free = getattr(obj, "state", None) == LockState.FREE.value
         is_refused = is_free and request.method != "POST"
         return request.user.has_perm(RELEASE_PERMISSION) and not is_refused
 
-    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: Any) -> Any:
+    def save_model(
+        self, request: HttpRequest, obj: Any, form: Any, change: object
+    ) -> None:
         """Release the acquisition that the page showed, instead of saving the row."""
         provider: Any = shown_provider(request)
         action = OperatorAction(
@@ -264,7 +298,7 @@ class LockAdmin(ReadOnlyAdmin):
             obj.why_not = reason_of_refusal(action.locked_by, action.look())
 
     def construct_change_message(
-        self, request: HttpRequest, form: Any, formsets: Any, add: bool = False
+        self, request: HttpRequest, form: Any, formsets: object, add: bool = False
     ) -> Any:
         """Return what Django's own log says of it."""
         held_by, reason = form.cleaned_data["held_by"], form.cleaned_data["reason"]
@@ -275,7 +309,7 @@ class LockAdmin(ReadOnlyAdmin):
         return super().log_change(request, obj, message) if obj.was_released else None
 
     def response_change(self, request: HttpRequest, obj: Any) -> HttpResponse:
-        """Tell the operator what came of it."""
+        """Show the operator whether the lock is released."""
         if obj.was_released:
             text = gettext("Lock %(name)s is released.") % {"name": repr(obj.name)}
             self.message_user(request, text, messages.SUCCESS)
@@ -289,7 +323,7 @@ class LockAdmin(ReadOnlyAdmin):
 class RunAdmin(ReadOnlyAdmin):
     """The runs, the newest first."""
 
-    list_display: Any = (
+    list_display: tuple[str, ...] = (
         "name",
         "shown_outcome",
         "started",
@@ -297,13 +331,16 @@ class RunAdmin(ReadOnlyAdmin):
         "duration",
         "host",
     )
-    list_filter: ClassVar[Any] = (ShownProviderFilter, RunOutcomeFilter)
-    search_fields: ClassVar[Any] = ("name",)
-    ordering: ClassVar[Any] = ("-pk",)
-    sortable_by: ClassVar[Any] = ()
-    actions: Any = None
+    list_filter: ClassVar[tuple[type[admin.SimpleListFilter], ...]] = (
+        ShownProviderFilter,
+        RunOutcomeFilter,
+    )
+    search_fields: ClassVar[tuple[str, ...]] = ("name",)
+    ordering: ClassVar[tuple[str, ...]] = ("-pk",)
+    sortable_by: ClassVar[tuple[str, ...]] = ()
+    actions: None = None
 
-    def get_queryset(self, request: HttpRequest) -> Any:
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         provider = shown_provider(request)
         if provider is None:
             return super().get_queryset(request)

@@ -30,13 +30,13 @@ from django_shedlock.registry.jobs import (
 )
 
 
-def check_settings(**kwargs: Any) -> list[CheckMessage]:
+def check_settings(**kwargs: object) -> list[CheckMessage]:
     """Check the types of the settings, and that no duration is negative."""
     problems = map(_setting_problem, conf.SETTINGS)
     return [Error(problem, id="shedlock.E001") for problem in problems if problem]
 
 
-def check_tenants(**kwargs: Any) -> list[CheckMessage]:
+def check_tenants(**kwargs: object) -> list[CheckMessage]:
     """Refuse a table of locks for each tenant's schema: there is one for a database."""
     tenant_apps = getattr(settings, "TENANT_APPS", ())
     names = {"django_shedlock", "django_shedlock.apps.ShedLockConfig"}
@@ -54,7 +54,7 @@ def check_tenants(**kwargs: Any) -> list[CheckMessage]:
     ]
 
 
-def check_providers(**kwargs: Any) -> list[CheckMessage]:
+def check_providers(**kwargs: object) -> list[CheckMessage]:
     """Check that each provider works, and that no two of them share their locks."""
     messages: list[CheckMessage] = []
     places: dict[Place, list[str]] = defaultdict(list)
@@ -83,7 +83,7 @@ def check_providers(**kwargs: Any) -> list[CheckMessage]:
     return messages
 
 
-def check_jobs(**kwargs: Any) -> list[CheckMessage]:
+def check_jobs(**kwargs: object) -> list[CheckMessage]:
     """Check each decorated job of the project, and whether their names clash."""
     if any(map(_setting_problem, conf.SETTINGS)):
         return []
@@ -109,7 +109,7 @@ def check_jobs(**kwargs: Any) -> list[CheckMessage]:
     return messages
 
 
-def check_celery(**kwargs: Any) -> list[CheckMessage]:
+def check_celery(**kwargs: object) -> list[CheckMessage]:
     """Check that retries of tasks with a schedule are not skipped."""
     app = "django_shedlock.contrib.celery"
     if apps.is_installed(app) or find_spec("celery") is None:
@@ -138,7 +138,7 @@ def check_celery(**kwargs: Any) -> list[CheckMessage]:
 
 
 def check_stores(
-    databases: Sequence[str] | None = None, **kwargs: Any
+    databases: Sequence[str] | None = None, **kwargs: object
 ) -> list[CheckMessage]:
     """Let each provider check its store, if that is in one of the databases."""
     messages: list[CheckMessage] = []

@@ -81,7 +81,7 @@ HISTORY_RETENTION = Setting[Duration | None](
 )
 GRACE = Setting[Duration]("SHEDLOCK_GRACE", DURATION_TYPES, "5m")
 SITE_URL = Setting[str]("SHEDLOCK_SITE_URL", (str,), "")
-COMMANDS = Setting[dict[str, dict[str, Any]]]("SHEDLOCK_COMMANDS", (dict,), {})
+COMMANDS = Setting[dict[str, object]]("SHEDLOCK_COMMANDS", (dict,), {})
 CRONTAB = Setting[dict[str, dict[str, Any]]]("SHEDLOCK_CRONTAB", (dict,), {})
 CRONTAB_TIME_ZONE = Setting[str]("SHEDLOCK_CRONTAB_TIME_ZONE", (str,), "")
 METRICS_LABEL = Setting[Callable[[str], str] | str](

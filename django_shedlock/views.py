@@ -1,8 +1,10 @@
 """What the pages for machines have in common: who may see them."""
 
+from collections.abc import Callable
 from typing import Any
 
 from django.db import Error, connections, transaction
+from django.http.response import HttpResponseBase
 from django.utils.crypto import constant_time_compare
 from django.views import View
 from django.views.decorators.cache import never_cache
@@ -21,9 +23,11 @@ class MonitoringView(View):
     public: bool = False
 
     @classmethod
-    def as_view(cls, **initkwargs: Any) -> Any:
+    def as_view(cls, **initkwargs: object) -> Callable[..., HttpResponseBase]:
         # A store that is down must not end the request before it reaches the view.
-        view: Any = never_cache(super().as_view(**initkwargs))
+        view: Callable[..., HttpResponseBase] = never_cache(
+            super().as_view(**initkwargs)
+        )
         for alias in connections:
             view = transaction.non_atomic_requests(alias)(view)
         return view
@@ -37,7 +41,7 @@ class MonitoringView(View):
         try:
             permission = "django_shedlock.view_lockrecord"
             return bool(user and user.is_staff and user.has_perm(permission))
-        except Error:  # the database of users may be down, too
+        except Error:  # the database of users may be down as well
             return False
 
     @property

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any
+
+from django.db.models import Model
 
 from django_shedlock.history.retention import PRUNING_BATCH_SIZE, delete_batch
 from django_shedlock.models import LockRecord, LockRun
@@ -32,7 +33,7 @@ def prune_runs(
     return prune_rows(runs, dry_run=dry_run)
 
 
-def prune_rows(rows: PastRowsQuerySet[Any], *, dry_run: bool = False) -> int:
+def prune_rows(rows: PastRowsQuerySet[Model], *, dry_run: bool = False) -> int:
     """
     Delete all of these rows; return how many.
 

@@ -4,7 +4,7 @@ import time
 from contextlib import suppress
 from datetime import timedelta
 from traceback import format_exception
-from typing import Any
+from typing import TYPE_CHECKING
 
 from django.db import Error, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -37,14 +37,17 @@ from django_shedlock.sql.compiling import (
 from django_shedlock.sql.connections import run
 from django_shedlock.sql.fields import DatabaseNow, storable
 
+if TYPE_CHECKING:
+    from django_shedlock.execution.operators import OperatorAction
+
 TRACEBACK_MAX_LENGTH = 16_000
 """MySQL's TEXT has room for 65,535 bytes, and a character may take four."""
-NO_EXCEPTION = dict.fromkeys(
+EMPTY_EXCEPTION_COLUMNS = dict.fromkeys(
     ("exception_type", "exception_message", "exception_traceback"), ""
 )
 
 
-def record_abandoned(*, lock: Lock, **kwargs: Any) -> None:
+def record_abandoned(*, lock: Lock, **kwargs: object) -> None:
     """Record the run that this acquisition accounted for, unless it has a row."""
     if lock.abandoned is not None and lock.configuration.history:
         write_abandoned(lock.provider, lock.name, lock.abandoned)
@@ -60,7 +63,9 @@ def write_abandoned(provider: LockProvider, name: str, run: AbandonedRun) -> Non
     _write(provider, name, insert_abandoned, values)
 
 
-def record_forced_release(*, action: Any, before: LockStatus, **kwargs: Any) -> None:
+def record_forced_release(
+    *, action: "OperatorAction", before: LockStatus, **kwargs: object
+) -> None:
     """Record the run that a forced release accounted for, unless it has a row."""
     if before.job.open_run is None or not conf.HISTORY.value:
         return
@@ -71,7 +76,7 @@ def record_forced_release(*, action: Any, before: LockStatus, **kwargs: Any) -> 
     write_abandoned(action.provider, action.name, run)
 
 
-def record_loss(*, lock: Lock, **kwargs: Any) -> None:
+def record_loss(*, lock: Lock, **kwargs: object) -> None:
     """Record that a run lost its lock while its body goes on; nobody waits for that."""
     # If it is noticed by the release, the end of the run says it.
     database = lock.provider.history_database
@@ -90,7 +95,7 @@ def record_loss(*, lock: Lock, **kwargs: Any) -> None:
 
 
 def record_end(
-    *, lock: Lock, released: bool, exception: BaseException | None, **kwargs: Any
+    *, lock: Lock, released: bool, exception: BaseException | None, **kwargs: object
 ) -> None:
     """Record a run when it is over. Without its lock it counts as lost."""
     if lock.never_began:  # and so no receiver of lock_acquired was called
@@ -114,7 +119,7 @@ def _is_recorded(lock: Lock) -> bool:
     return is_run and lock.configuration.history
 
 
-def _identity(provider: LockProvider, name: str, locked_by: str) -> dict[str, Any]:
+def _identity(provider: LockProvider, name: str, locked_by: str) -> dict[str, object]:
     host, pid = split_identity(locked_by)
     return {
         "name": name,
@@ -127,7 +132,7 @@ def _identity(provider: LockProvider, name: str, locked_by: str) -> dict[str, An
 
 def _of_run(
     lock: Lock, outcome: RunOutcome, exception: BaseException | None
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return the values of the row of a run that ends now."""
     if outcome is RunOutcome.SUCCEEDED:
         exception = None  # an exit with status 0 is a success
@@ -149,7 +154,7 @@ def _write(
     provider: LockProvider,
     name: str,
     statement: Insert,
-    values: dict[str, Any],
+    values: dict[str, object],
     *,
     is_urgent: bool = False,
 ) -> bool:
@@ -185,7 +190,7 @@ def _write(
 def exception_columns(exception: BaseException | None) -> dict[str, str]:
     """Return the exception's columns, in text that every database accepts."""
     if exception is None:
-        return NO_EXCEPTION
+        return EMPTY_EXCEPTION_COLUMNS
     kind = type(exception)
     name = kind.__qualname__
     if kind.__module__ != "builtins":
@@ -218,7 +223,7 @@ def _run_over() -> Columns:
         "outcome": Case(
             When(ASYNCHRONOUS_COMMIT, then=text("outcome")), output_field=CharField()
         ),
-        **texts(*NO_EXCEPTION, "trigger", "operator", "reason"),
+        **texts(*EMPTY_EXCEPTION_COLUMNS, "trigger", "operator", "reason"),
     }
 
 
@@ -244,7 +249,7 @@ def _row_of_abandoned() -> Row:
         "started": instant("started"),
         "ended": instant("ended"),
         "outcome": RunOutcome.ABANDONED.value,
-        **NO_EXCEPTION,
+        **EMPTY_EXCEPTION_COLUMNS,
         **dict.fromkeys(("trigger", "operator", "reason"), ""),
     }
 

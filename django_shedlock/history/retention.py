@@ -1,10 +1,10 @@
-"""Old rows are deleted, so that no table of what has ended grows for ever."""
+"""Delete old rows, so that no table of past runs or actions grows without limit."""
 
 import random
 from datetime import timedelta
-from typing import Any
 
 from django.db import Error, connections
+from django.db.models import Model
 
 from django_shedlock import conf
 from django_shedlock.exceptions import InvalidLockConfiguration
@@ -28,7 +28,7 @@ _system_random = random.SystemRandom()
 
 def retention() -> timedelta | None:
     """
-    Return how long rows are kept; ``None`` if for ever.
+    Return how long rows are kept; ``None`` without a limit.
 
     Raises ``InvalidLockConfiguration`` for a setting that is no duration.
     """
@@ -43,13 +43,13 @@ def retention() -> timedelta | None:
     return kept_for
 
 
-def prune_after_write(rows: PastRowsQuerySet[Any]) -> None:
+def prune_after_write(rows: PastRowsQuerySet[Model]) -> None:
     """Call ``prune_some()`` after one write in fifty, drawn at random."""
     if _system_random.random() < PRUNING_SHARE:
         prune_some(rows)
 
 
-def prune_some(rows: PastRowsQuerySet[Any]) -> None:
+def prune_some(rows: PastRowsQuerySet[Model]) -> None:
     """
     Delete a batch of those of the rows that are older than the retention.
 
@@ -65,13 +65,13 @@ def prune_some(rows: PastRowsQuerySet[Any]) -> None:
         logger.warning(text, rows.model._meta.db_table, str(error).strip())
 
 
-def delete_batch(rows: PastRowsQuerySet[Any]) -> int:
+def delete_batch(rows: PastRowsQuerySet[Model]) -> int:
     """Delete some of these rows, the oldest first; return how many."""
     oldest = rows.order_by("ended").values_list("pk", flat=True)
     keys = read_here(oldest[:PRUNING_BATCH_SIZE], rows.db)
     if not keys:
         return 0
-    every_row: PastRowsQuerySet[Any] = PastRowsQuerySet(rows.model, using=rows.db)
+    every_row: PastRowsQuerySet[Model] = PastRowsQuerySet(rows.model, using=rows.db)
     deleted = delete_here(every_row.filter(pk__in=keys), rows.db)
     # Somebody else may have deleted them meanwhile, and there may be more.
     return max(deleted, 1)

@@ -153,7 +153,7 @@ def _configuration(
     )
 
 
-def make_request(name: str, options: Mapping[str, Any]) -> LockRequest:
+def make_request(name: str, options: Mapping[str, object]) -> LockRequest:
     """Return the request; ``InvalidLockConfiguration`` if no settings make it work."""
     try:
         return _request(name, **options)

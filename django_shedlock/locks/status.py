@@ -64,10 +64,10 @@ def state_of(
 
 NOT_FREE = frozenset(LockState) - {LockState.FREE}
 OVERDUE, NEEDS_LOOK = "overdue", "needs look"
-URGENCY: tuple[str, ...] = (OVERDUE, NEEDS_LOOK, *LockState)
+URGENCY_ORDER: tuple[str, ...] = (OVERDUE, NEEDS_LOOK, *LockState)
 """What a lock is urgent for, the most urgent first: its state, if nothing else."""
-LOSS_REPORTED_FOR = timedelta(days=1)
-"""A loss is reported for so long, however later runs end."""
+LOSS_REPORT_PERIOD = timedelta(days=1)
+"""How long a loss is reported, however later runs end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,7 +242,7 @@ class LockStatus:
         lost_at = self.job.lost_at
         if lost_at is None:
             return False
-        return aware(self.clock) - aware(lost_at) < LOSS_REPORTED_FOR
+        return aware(self.clock) - aware(lost_at) < LOSS_REPORT_PERIOD
 
     @property
     def needs_look(self) -> bool:
@@ -252,7 +252,7 @@ class LockStatus:
 
     def urgency(self, grace: timedelta | None) -> int:
         """
-        Return the lock's place in ``URGENCY``: 0 is the most urgent.
+        Return the lock's place in ``URGENCY_ORDER``: 0 is the most urgent.
 
         Without a ``grace`` no job counts as overdue. In SQL the same places are in
         ``LockRecordQuerySet.by_urgency()``.
@@ -260,7 +260,7 @@ class LockStatus:
         reason: str = NEEDS_LOOK if self.needs_look else self.state
         if grace is not None and self.overdue_since(grace) is not None:
             reason = OVERDUE
-        return URGENCY.index(reason)
+        return URGENCY_ORDER.index(reason)
 
     @property
     def unreported_run(self) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from operator import attrgetter
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from django.db import models
 from django.db.models import Case, F, Max, Q, Value, When
@@ -18,10 +18,10 @@ from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.pauses import PAUSE_PREFIX
 from django_shedlock.locks.status import (
     JOB_FIELDS,
-    LOSS_REPORTED_FOR,
+    LOSS_REPORT_PERIOD,
     NEEDS_LOOK,
     OVERDUE,
-    URGENCY,
+    URGENCY_ORDER,
     JobState,
     LockState,
     LockStatus,
@@ -29,6 +29,9 @@ from django_shedlock.locks.status import (
 )
 from django_shedlock.schedules.state import ScheduleState, parse_known
 from django_shedlock.sql import fields
+
+if TYPE_CHECKING:  # Django itself has no such type
+    from django_stubs_ext import StrOrPromise
 
 # Note [Records of ShedLock]
 # ShedLock releases by lock_until alone, so nobody can tell whether its own acquisitions
@@ -88,7 +91,7 @@ def conditions_of_states() -> list[tuple[Q, LockState]]:
 def needs_look() -> Q:
     """Whether there is something to see but the state; see ``LockStatus``."""
     is_bad = Q(outcome__isnull=False) & ~Q(outcome=RunOutcome.SUCCEEDED.value)
-    is_recent = Q(lost_at__gt=fields.DatabaseNow() - LOSS_REPORTED_FOR)
+    is_recent = Q(lost_at__gt=fields.DatabaseNow() - LOSS_REPORT_PERIOD)
     is_last = Q(ended_at__isnull=True) | Q(unrecorded_at__gte=F("ended_at"))
     return is_bad | is_recent | Q(unrecorded_at__isnull=False) & is_last
 
@@ -123,10 +126,10 @@ class LockRecordQuerySet(models.QuerySet["LockRecord"]):
         if grace is not None:
             reasons.insert(0, (overdue(grace), OVERDUE))
         places = [
-            When(condition, then=URGENCY.index(reason))
+            When(condition, then=URGENCY_ORDER.index(reason))
             for condition, reason in [*reasons, *conditions_of_states()]
         ]
-        place = Case(*places, default=URGENCY.index(LockState.FREE))
+        place = Case(*places, default=URGENCY_ORDER.index(LockState.FREE))
         return self.order_by(place, "locked_at", "name")
 
     def unused(self, duration: timedelta) -> Self:
@@ -196,11 +199,11 @@ def heartbeat_of(extended_at: datetime | None, locked_at: datetime) -> datetime 
     return extended_at if extended_at and extended_at >= locked_at else None
 
 
-def _instant(verbose_name: Any) -> fields.UTCDateTimeField:
+def _instant(verbose_name: "StrOrPromise") -> fields.UTCDateTimeField:
     return fields.UTCDateTimeField(verbose_name, null=True, db_default=None)
 
 
-def _text(verbose_name: Any, max_length: int = 255) -> fields.OptionalText:
+def _text(verbose_name: "StrOrPromise", max_length: int = 255) -> fields.OptionalText:
     return fields.OptionalText(
         verbose_name, max_length=max_length, null=True, db_default=None
     )
@@ -280,8 +283,10 @@ class LockRecord(models.Model):
         db_table: ClassVar[str] = (
             conf.TABLE.value
         )  # its migration also reads the setting
-        verbose_name: ClassVar[Any] = pgettext_lazy("shedlock", "lock")
-        verbose_name_plural: ClassVar[Any] = pgettext_lazy("shedlock", "locks")
+        verbose_name: ClassVar["StrOrPromise"] = pgettext_lazy("shedlock", "lock")
+        verbose_name_plural: ClassVar["StrOrPromise"] = pgettext_lazy(
+            "shedlock", "locks"
+        )
         default_permissions: ClassVar[tuple[str, ...]] = ("view",)
         constraints: ClassVar[list[models.BaseConstraint]] = [
             models.CheckConstraint(
@@ -289,7 +294,7 @@ class LockRecord(models.Model):
                 name="shedlock_readable",
             )
         ]
-        permissions: ClassVar[list[tuple[str, Any]]] = [
+        permissions: ClassVar[list[tuple[str, "StrOrPromise"]]] = [
             ("release_lockrecord", "Can release lock"),
         ]
 
@@ -309,11 +314,11 @@ class LockRecord(models.Model):
         It counts from the last extension, so a healthy job with ``keep_alive`` uses
         little of it. Needs ``with_status()``.
         """
-        record: Any = self
-        whole = record.lock_until - (self.heartbeat_at or record.locked_at)
+        remaining: timedelta = vars(self)["remaining"]
+        whole = self.lock_until - (self.heartbeat_at or self.locked_at)
         if whole <= ZERO:
             return 1.0
-        used: float = 1 - record.remaining / whole
+        used: float = 1 - remaining / whole
         return min(max(used, 0.0), 1.0)
 
     @cached_property

@@ -1,14 +1,17 @@
 """The table of runs: the history."""
 
 from datetime import timedelta
-from typing import Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Self, TypeVar
 
 from django.db import models
 from django.utils.translation import pgettext_lazy
 
 from django_shedlock.sql import fields
 
-M = TypeVar("M", bound=models.Model)
+if TYPE_CHECKING:  # Django itself has no such type
+    from django_stubs_ext import StrOrPromise
+
+M = TypeVar("M", bound=models.Model, covariant=True)
 
 
 class PastRowsQuerySet(models.QuerySet[M]):
@@ -54,8 +57,10 @@ class LockRun(models.Model):
         pgettext_lazy("shedlock", "locked by"), max_length=255, unique=True
     )
     host: fields.Text = fields.Text(pgettext_lazy("shedlock", "host"), max_length=255)
-    pid: fields.Number = fields.Number(pgettext_lazy("shedlock", "process"), null=True)
-    fencing_token: fields.Number = fields.Number(
+    pid: fields.OptionalNumber = fields.OptionalNumber(
+        pgettext_lazy("shedlock", "process"), null=True
+    )
+    fencing_token: fields.OptionalNumber = fields.OptionalNumber(
         pgettext_lazy("shedlock", "fencing token"), null=True
     )
     started: fields.UTCDateTimeField = fields.UTCDateTimeField(
@@ -64,7 +69,7 @@ class LockRun(models.Model):
     ended: fields.UTCDateTimeField = fields.UTCDateTimeField(
         pgettext_lazy("shedlock", "ended")
     )
-    duration: Any = models.DurationField(
+    duration: fields.OptionalDuration = fields.OptionalDuration(
         pgettext_lazy("shedlock", "duration"), null=True
     )
     outcome: fields.Text = fields.Text(
@@ -96,8 +101,10 @@ class LockRun(models.Model):
 
     class Meta:
         db_table: ClassVar[str] = "shedlock_run"
-        verbose_name: ClassVar[Any] = pgettext_lazy("shedlock", "run")
-        verbose_name_plural: ClassVar[Any] = pgettext_lazy("shedlock", "runs")
+        verbose_name: ClassVar["StrOrPromise"] = pgettext_lazy("shedlock", "run")
+        verbose_name_plural: ClassVar["StrOrPromise"] = pgettext_lazy(
+            "shedlock", "runs"
+        )
         default_permissions: ClassVar[tuple[str, ...]] = ("view",)
         indexes: ClassVar[list[models.Index]] = [
             models.Index(fields=["name", "provider", "id"], name="shedlock_run_name"),

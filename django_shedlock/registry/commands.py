@@ -1,7 +1,7 @@
 """Commands of other apps, which ``SHEDLOCK_COMMANDS`` puts under a lock."""
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
@@ -17,8 +17,11 @@ from django_shedlock.exceptions import InvalidLockConfiguration, described
 from django_shedlock.in_tests import are_databases_temporary
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.registry.decorators import scheduler_lock
-from django_shedlock.registry.jobs import decorated_job, registered_jobs
+from django_shedlock.registry.jobs import Job, decorated_job, registered_jobs
 from django_shedlock.registry.migrate import before_first_migrate
+
+CommandHandle = Callable[..., str | None]
+"""The method ``handle()`` of a command: it returns what is to be printed."""
 
 NEVER_LOCKED_COMMANDS = {
     *("check", "crontab", "dbshell", "runserver", "shedlock", "shell"),
@@ -54,7 +57,7 @@ def lock_command(command: BaseCommand, name: str) -> BaseCommand:
     if name in NEVER_LOCKED_COMMANDS or decorated_job(kind) is not None:
         return command
     if (kind, name) not in _locked:
-        options: Any = conf.COMMANDS.value[name]
+        options = conf.COMMANDS.value[name]
         if not isinstance(options, dict):
             raise InvalidLockConfiguration(
                 f"SHEDLOCK_COMMANDS[{name!r}] = {options!r}: it must be a dict of "
@@ -62,8 +65,8 @@ def lock_command(command: BaseCommand, name: str) -> BaseCommand:
             )
 
         @functools.wraps(kind.handle)
-        def handle(*args: Any, **kwargs: Any) -> Any:
-            return kind.handle(*args, **kwargs)
+        def handle(self: BaseCommand, *args: object, **options: object) -> str | None:
+            return kind.handle(self, *args, **options)
 
         # Subclass it: patching its handle() would lock its subclasses too.
         same = {each: getattr(kind, each) for each in ("__doc__", "__module__")}
@@ -72,17 +75,18 @@ def lock_command(command: BaseCommand, name: str) -> BaseCommand:
         locked: Any = type(kind.__qualname__, (kind,), same)
         locked.handle = handle  # now: django-typer reads the options of a class's own
         decorate(locked)
-        if name == "migrate":
-            locked.handle = _also_before_first(locked.handle, handle)
+        job = decorated_job(locked)
+        if name == "migrate" and job is not None:
+            locked.handle = _also_before_first(locked.handle, handle, job)
         _locked[kind, name] = locked
     return _locked[kind, name]()
 
 
-def _also_before_first(migrate: Any, unlocked: Any) -> Any:
-    job: Any = decorated_job(migrate)
-
+def _also_before_first(
+    migrate: CommandHandle, unlocked: CommandHandle, job: Job
+) -> CommandHandle:
     @functools.wraps(migrate)
-    def handle(*args: Any, **options: Any) -> Any:
+    def handle(*args: object, **options: object) -> str | None:
         # To look needs no lock, and a skip's status 0 would say that all is applied.
         # Nor does a database of this process alone: the lock may be in a store that
         # others use, and its record would stay there.
@@ -90,8 +94,8 @@ def _also_before_first(migrate: Any, unlocked: Any) -> Any:
         if looks or are_databases_temporary():
             return unlocked(*args, **options)
         # The body makes the table, so it can't wait for one that remembers its end.
-        forgets: Any = {"schedule": None, "lock_at_least_for": ZERO}
-        request = replace(job.request_for(args, options), **forgets)
+        request = job.request_for(args, options)
+        request = replace(request, schedule=None, lock_at_least_for=ZERO)
         with before_first_migrate(request) as goes_on:
             return migrate(*args, **options) if goes_on else None
 
@@ -99,7 +103,7 @@ def _also_before_first(migrate: Any, unlocked: Any) -> Any:
 
 
 def import_commands() -> Iterator[CheckMessage]:
-    """Make the jobs of the setting known; tell of each one that has no lock by it."""
+    """Make the jobs of the setting known; report each one that gets no lock by it."""
     apps = management.get_commands()
     for name in conf.COMMANDS.value:
         try:
@@ -128,7 +132,7 @@ def import_commands() -> Iterator[CheckMessage]:
 
 
 @receiver(setting_changed)
-def lock_commands_again(**kwargs: Any) -> None:
+def lock_commands_again(**kwargs: object) -> None:
     """Lock the commands of the new setting in a test with ``override_settings``."""
     lock_commands()
     for kind in _locked.values():

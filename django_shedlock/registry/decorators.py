@@ -19,6 +19,7 @@ from django_shedlock.execution.executor import (
 from django_shedlock.locks.configuration import LockOptions
 from django_shedlock.registry.jobs import (
     Job,
+    is_command,
     path_of,
     registered_jobs,
     start_context,
@@ -28,6 +29,8 @@ from django_shedlock.registry.names import NameTemplate, signature_of
 P = ParamSpec("P")
 T = TypeVar("T")
 CommandT = TypeVar("CommandT", bound=type[BaseCommand])
+CoroutineOf = Coroutine[Any, Any, T]
+"""What a coroutine function returns; ``T`` is what it returns when it is awaited."""
 
 ENQUEUE_METHODS = ("enqueue", "delay", "send", "schedule", "call_local", "defer")
 """Of tasks of django.tasks and RQ, Celery, Dramatiq, Huey, djhuey, Procrastinate."""
@@ -54,8 +57,8 @@ class LockDecorator(Protocol):
 
     @overload
     def __call__(
-        self, target: Callable[P, Coroutine[Any, Any, T]], /
-    ) -> Callable[P, Coroutine[Any, Any, T | None]]: ...
+        self, target: Callable[P, CoroutineOf[T]], /
+    ) -> Callable[P, CoroutineOf[T | None]]: ...
 
     @overload
     def __call__(self, target: Callable[P, T], /) -> Callable[P, T | None]: ...
@@ -73,15 +76,15 @@ def scheduler_lock(
 
 @overload
 def scheduler_lock(
-    target: Callable[P, Coroutine[Any, Any, T]], /
-) -> Callable[P, Coroutine[Any, Any, T | None]]: ...
+    target: Callable[P, CoroutineOf[T]], /
+) -> Callable[P, CoroutineOf[T | None]]: ...
 
 
 @overload
 def scheduler_lock(target: Callable[P, T], /) -> Callable[P, T | None]: ...
 
 
-def scheduler_lock(target: Any = None, /, **options: Any) -> Any:
+def scheduler_lock(target: object = None, /, **options: object) -> object:
     """
     Run a job only if no other worker runs it; a skipped call returns ``None``.
 
@@ -96,7 +99,7 @@ def scheduler_lock(target: Any = None, /, **options: Any) -> Any:
     """
     if target is None or isinstance(target, str):
 
-        def decorate(decorated: Any, /) -> Any:
+        def decorate(decorated: object, /) -> object:
             return _lock(decorated, target, **options)
 
         return decorate
@@ -109,38 +112,17 @@ def scheduler_lock(target: Any = None, /, **options: Any) -> Any:
 
 
 def _lock(
-    target: Any,
+    decorated: object,
     name: str | None,
     /,
     *,
     description: object = None,
     runbook: object = None,
-    **options: Any,
-) -> Any:
-    is_command, problem = isinstance(target, type), ""
-    if isinstance(target, staticmethod | classmethod):
-        kind = type(target).__name__
-        problem = f"put @scheduler_lock below @{kind}, next to the function"
-    elif is_command and not issubclass(target, BaseCommand):
-        problem = "this class is no BaseCommand. Decorate a method"
-    elif not is_command and any(
-        callable(getattr(target, way, None)) for way in ENQUEUE_METHODS
-    ):
-        problem = (
-            "it is a task of a queue, whose worker would run it without the lock; put "
-            "@scheduler_lock below the decorator that makes the task, next to the "
-            "function"
-        )
-    elif not callable(target):
-        problem = "decorate a function, a method or a management command's class"
-    elif makes_generator(target.handle if is_command else target):
-        problem = "a generator would release its lock too early; use hold() in it"
-    elif name is None and not hasattr(target, "__qualname__"):
-        problem = "it has no name of its own, so give the lock one"
-    if problem:
-        lock = "scheduler_lock" if name is None else f"Lock {name!r}"
-        raise InvalidLockConfiguration(f"{lock} on {target!r}: {problem}.")
-    function, path = target.handle if is_command else target, path_of(target)
+    **options: object,
+) -> object:
+    target = _lockable(decorated, name)
+    function = target.handle if is_command(target) else target
+    path = path_of(target)
     name = path if name is None else name
     template = NameTemplate(name, function, path)
     description = _describe(target) if description is None else str(description)
@@ -154,13 +136,42 @@ def _lock(
     )
     registered_jobs.add(job)
     locked = _locked(function, job)
-    if not is_command:
+    if not is_command(target):
         return locked
-    target.handle = locked  # not execute(), so that Django's own checks come first
-    return target
+    command: Any = target
+    command.handle = locked  # not execute(), so that Django's own checks come first
+    return command
 
 
-def _describe(target: Any) -> str:
+def _lockable(target: object, name: str | None) -> Callable[..., object]:
+    """Return what is decorated, or raise why it can't have a lock."""
+    is_class = isinstance(target, type)
+    if isinstance(target, staticmethod | classmethod):
+        kind = type(target).__name__
+        problem = f"put @scheduler_lock below @{kind}, next to the function"
+    elif is_class and not is_command(target):
+        problem = "this class is no BaseCommand. Decorate a method"
+    elif not is_class and any(
+        callable(getattr(target, way, None)) for way in ENQUEUE_METHODS
+    ):
+        problem = (
+            "it is a task of a queue, whose worker would run it without the lock; put "
+            "@scheduler_lock below the decorator that makes the task, next to the "
+            "function"
+        )
+    elif not callable(target):
+        problem = "decorate a function, a method or a management command's class"
+    elif makes_generator(target.handle if is_command(target) else target):
+        problem = "a generator would release its lock too early; use hold() in it"
+    elif name is None and not hasattr(target, "__qualname__"):
+        problem = "it has no name of its own, so give the lock one"
+    else:
+        return target
+    lock = "scheduler_lock" if name is None else f"Lock {name!r}"
+    raise InvalidLockConfiguration(f"{lock} on {target!r}: {problem}.")
+
+
+def _describe(target: object) -> str:
     has_own = inspect.isroutine(target) or isinstance(target, type)
     text = getattr(target, "help", "") or (target.__doc__ if has_own else "")
     return inspect.cleandoc(str(text or "")).partition("\n\n")[0]
@@ -179,9 +190,10 @@ def _check_runbook(name: str, runbook: object) -> str:
     )
 
 
-def _locked(function: Callable[..., Any], job: Job) -> Callable[..., Any]:
+def _locked(function: Callable[..., Any], job: Job) -> Callable[..., object]:
+    # With partial() there is no frame of this package around the body.
     @functools.wraps(function)
-    def run(*args: Any, **kwargs: Any) -> Any:
+    def run(*args: object, **kwargs: object) -> object:
         task = functools.partial(function, *args, **kwargs)
         result = execute_request(task, job.request_for(args, kwargs))
         if (context := start_context.get()) is not None:
@@ -189,7 +201,7 @@ def _locked(function: Callable[..., Any], job: Job) -> Callable[..., Any]:
         return result.value
 
     @functools.wraps(function)
-    async def arun(*args: Any, **kwargs: Any) -> Any:
+    async def arun(*args: object, **kwargs: object) -> object:
         task = functools.partial(function, *args, **kwargs)
         result = await aexecute_request(task, job.request_for(args, kwargs))
         if (context := start_context.get()) is not None:

@@ -17,9 +17,6 @@ from django_shedlock.registry.commands import import_commands
 from django_shedlock.registry.jobs import Job, jobs_with_fixed_names
 from django_shedlock.signals import logger
 
-UNSEARCHED_MODULES = {"__main__", "conftest", "migrations"}
-"""They are modules and packages that only their users import."""
-
 
 def named_jobs(provider: str) -> Iterator[Job]:
     """
@@ -31,7 +28,7 @@ def named_jobs(provider: str) -> Iterator[Job]:
     for source in job_sources():
         try:
             yield from (job for job in source() if job.provider == provider)
-        except Exception:  # the other sources' jobs are overdue, too
+        except Exception:  # jobs of the other sources may be overdue as well
             logger.exception("Not all jobs of %s are known.", source.__qualname__)
 
 
@@ -57,9 +54,9 @@ def import_jobs(level: int = logging.DEBUG) -> list[CheckMessage]:
     """
     Import the modules in which jobs may be decorated, and ``SHEDLOCK_COMMANDS``.
 
-    One that cannot be imported is logged, left out and told by a message. Nearly every
-    command checks the project, and the check tells of them, so only callers that act on
-    the jobs raise the ``level``.
+    One that cannot be imported is logged, left out and reported by a message. Nearly
+    every command checks the project, and the check reports them, so only callers that
+    act on the jobs raise the ``level``.
     """
     messages: list[CheckMessage] = []
     for name in dict.fromkeys(decorated_modules()):
@@ -105,11 +102,13 @@ def _decorated(folder: Path, package: str, seen: set[Path]) -> Iterator[str]:
     # A link may lead to a folder that is searched anyway, under its own name.
     for module in sorted(pkgutil.iter_modules([str(folder)]), key=is_link):
         path, name = folder / module.name, f"{package}.{module.name}"
-        # Packages in a folder of tests are tests, too.
+        # Packages in a folder of tests are tests as well.
         is_test = module.name.startswith("test") or (
             module.ispkg and folder.name in ("test", "tests")
         )
-        if is_test or module.name in UNSEARCHED_MODULES or path.resolve() in seen:
+        # Only their users import these.
+        is_imported_on_use = module.name in {"__main__", "conftest", "migrations"}
+        if is_test or is_imported_on_use or path.resolve() in seen:
             continue
         source = path / "__init__.py" if module.ispkg else path.with_suffix(".py")
         if _names_decorator(source):
@@ -131,7 +130,7 @@ def _names_decorator(source: Path) -> bool:
     except OSError:
         return False
     except (MemoryError, RecursionError, SyntaxError, ValueError):
-        return True  # importing tells what is wrong
+        return True  # importing shows what is wrong
     for node in ast.walk(tree):
         match node:
             case ast.Name(id=found) | ast.Attribute(attr=found) | ast.alias(name=found):

@@ -20,7 +20,11 @@ from django.core.management.base import BaseCommand, CommandError
 
 from django_shedlock.exceptions import InvalidLockConfiguration
 from django_shedlock.execution.cancellation import run_async
-from django_shedlock.execution.executor import aexecute_request, execute_request
+from django_shedlock.execution.executor import (
+    TaskResult,
+    aexecute_request,
+    execute_request,
+)
 from django_shedlock.locks.configuration import (
     ZERO,
     LockRequest,
@@ -52,9 +56,9 @@ class Job:
 
     name: str
     target: Callable[..., Any]
-    args: Sequence[Any] = ()
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
-    options: Mapping[str, Any] = field(default_factory=dict)
+    args: Sequence[object] = ()
+    kwargs: Mapping[str, object] = field(default_factory=dict)
+    options: Mapping[str, object] = field(default_factory=dict)
     description: str = ""
     runbook: str = ""
     name_template: NameTemplate | None = None
@@ -121,15 +125,23 @@ class Job:
                 call_target(self.target, self.args, self.kwargs)
             return context.was_executed
         request = with_start(self.request, start)
+
+        async def execute_coroutine() -> TaskResult[object]:
+            return await aexecute_request(self._arun, request)
+
         if iscoroutinefunction(self.target):
             # In one loop with its lock, so that a loss cancels the coroutine.
-            coroutine = partial(self.target, *self.args, **self.kwargs)
-            return run_async(partial(aexecute_request, coroutine, request)).was_executed
-        task = partial(call_target, self.target, self.args, self.kwargs)
-        return execute_request(task, request).was_executed
+            return run_async(execute_coroutine).was_executed
+        return execute_request(self._run, request).was_executed
+
+    def _run(self) -> object:
+        return call_target(self.target, self.args, self.kwargs)
+
+    async def _arun(self) -> object:
+        return await self.target(*self.args, **self.kwargs)
 
     def request_for(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any]
+        self, args: Sequence[object], kwargs: Mapping[str, object]
     ) -> LockRequest:
         """
         Return the request for a call of the decorated target with these arguments.
@@ -184,7 +196,7 @@ def registered_by_name(provider: str) -> dict[str, Job]:
     return {job.full_name: job for job in jobs if job.provider == provider}
 
 
-def decorated_job(target: Any) -> Job | None:
+def decorated_job(target: object) -> Job | None:
     """Return the job of a decorated target, also below other decorators."""
     function = target.handle if is_command(target) else target
     while function is not None:
@@ -202,20 +214,24 @@ def is_command(target: object) -> TypeGuard[type[BaseCommand]]:
     return isinstance(target, type) and issubclass(target, BaseCommand)
 
 
-def path_of(target: Any) -> str:
+def path_of(target: object) -> str:
     """Return the module and the qualified name of the target, or those of its class."""
     named = target if hasattr(target, "__qualname__") else type(target)
     return f"{named.__module__}.{named.__qualname__}"
 
 
 def call_target(
-    target: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> Any:
+    target: Callable[..., Any], args: Sequence[object], kwargs: Mapping[str, object]
+) -> object:
     """Run a command, or call a function, to its end; return what it returns."""
+
+    async def call_coroutine_function() -> object:
+        return await target(*args, **kwargs)
+
     if is_command(target):
         return call_command(target(), *args, **kwargs)
     if iscoroutinefunction(target):
-        return run_async(partial(target, *args, **kwargs))
+        return run_async(call_coroutine_function)
     return target(*args, **kwargs)
 
 

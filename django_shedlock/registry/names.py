@@ -4,7 +4,6 @@ import inspect
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from django_shedlock.exceptions import InvalidLockConfiguration, described
 from django_shedlock.locks.configuration import check_name, full_name
@@ -13,7 +12,7 @@ if sys.version_info >= (3, 14):
     from annotationlib import Format
 
 
-def signature_of(function: Callable[..., Any]) -> inspect.Signature:
+def signature_of(function: Callable[..., object]) -> inspect.Signature:
     """Return its signature, also if an annotation can't be evaluated (PEP 649)."""
     if sys.version_info >= (3, 14):
         return inspect.signature(function, annotation_format=Format.FORWARDREF)
@@ -29,7 +28,7 @@ class NameTemplate:
     ``InvalidLockConfiguration`` if a field is no parameter of ``function``.
     """
 
-    def __init__(self, text: str, function: Callable[..., Any], path: str):
+    def __init__(self, text: str, function: Callable[..., object], path: str):
         self._text, self._path = text, path
         # Formatting the text without arguments collects its fields.
         fields: dict[str, _AnyArgument] = defaultdict(_AnyArgument)
@@ -56,7 +55,7 @@ class NameTemplate:
                     f"has {', '.join(parameters) or 'none'}."
                 )
 
-    def fill(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    def fill(self, args: Sequence[object], kwargs: Mapping[str, object]) -> str:
         """
         Return the name of the lock for a call with these arguments.
 

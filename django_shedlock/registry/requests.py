@@ -16,7 +16,7 @@ CATCH_UP_LOCK = "shedlock.catch-up"
 """The lock whose record says when a catch-up was last seen, on any host."""
 
 # Note [A request is on the record]
-# An operator's request is part of the lock's record. Whoever starts the job for it
+# An operator's request is part of the lock's record. The host that starts the job
 # acquires the lock by an UPDATE that matches only while that request is there, and
 # that clears it. So of all hosts one runs the job, once. While the lock is held the
 # request waits, until it expires.

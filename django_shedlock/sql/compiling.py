@@ -13,23 +13,26 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 from django.db.models import QuerySet
 from django.db.models.constants import OnConflict
-from django.db.models.sql import InsertQuery, UpdateQuery
+from django.db.models.sql import InsertQuery, Query, UpdateQuery
 
-from django_shedlock.sql.fields import UTCDateTimeField
+from django_shedlock.sql.fields import CompiledPart, UTCDateTimeField
 
 if TYPE_CHECKING:  # Django loads it with the first query
     from django.db.models.sql.compiler import SQLCompiler
 
+Built = TypeVar("Built")
 R = TypeVar("R")
 
-Columns = dict[str, Any]
+Columns = dict[str, object]
 """The columns that a statement writes, each with its expression or value."""
-Changes = tuple[QuerySet[Any, Any], Columns]
+Changes = tuple[QuerySet[models.Model, object], Columns]
 """The records that an UPDATE changes, and their new columns."""
 Row = tuple[type[models.Model], Columns]
 """The model of which an INSERT makes a row, and its columns."""
 Answer = tuple[Any, ...]
 """A row as the driver returns it."""
+Preparation = Callable[[object, BaseDatabaseWrapper], object]
+"""Turns a value into what the database's driver takes."""
 
 ROW_WAIT_SETTING = "SHEDLOCK_ROW_WAIT"
 """In the settings of connections whose statements must not wait long for a row."""
@@ -38,14 +41,16 @@ ROW_WAIT_SETTING = "SHEDLOCK_ROW_WAIT"
 class Parameter(models.Expression):
     """Stands in a queryset for a value that is given with each execution."""
 
-    def __init__(self, name: str, output_field: "models.Field[Any, Any]"):
+    def __init__(self, name: str, output_field: "models.Field[object, object]"):
         super().__init__(output_field=output_field)
         self.name = name
 
-    def as_sql(self, compiler: "SQLCompiler", connection: BaseDatabaseWrapper) -> Any:
+    def as_sql(
+        self, compiler: "SQLCompiler", connection: BaseDatabaseWrapper
+    ) -> CompiledPart:
         return "%s", [self]  # Compiled.bind() puts the value there
 
-    def preparation(self, connection: BaseDatabaseWrapper) -> Any:
+    def preparation(self, connection: BaseDatabaseWrapper) -> Preparation | None:
         """Return how a value is prepared for the driver; ``None`` if it need not be."""
         features = connection.features
         takes = {
@@ -60,8 +65,11 @@ class Parameter(models.Expression):
         return self.output_field.get_db_prep_value
 
     def as_mysql(
-        self, compiler: "SQLCompiler", connection: BaseDatabaseWrapper, **context: Any
-    ) -> Any:
+        self,
+        compiler: "SQLCompiler",
+        connection: BaseDatabaseWrapper,
+        **context: object,
+    ) -> CompiledPart:
         # Without the cast MySQL compares texts, so the number of digits matters.
         if isinstance(self.output_field, models.DateTimeField):
             return "CAST(%s AS DATETIME(6))", [self]
@@ -112,12 +120,17 @@ class TransactionSetting(models.Expression):
         self.value: str = value
         self.only_with: str | None = only_with
 
-    def as_sql(self, compiler: "SQLCompiler", connection: BaseDatabaseWrapper) -> Any:
+    def as_sql(
+        self, compiler: "SQLCompiler", connection: BaseDatabaseWrapper
+    ) -> CompiledPart:
         raise FullResultSet  # which leaves the condition out
 
     def as_postgresql(
-        self, compiler: "SQLCompiler", connection: BaseDatabaseWrapper, **context: Any
-    ) -> Any:
+        self,
+        compiler: "SQLCompiler",
+        connection: BaseDatabaseWrapper,
+        **context: object,
+    ) -> CompiledPart:
         if self.only_with and self.only_with not in connection.settings_dict:
             raise FullResultSet
         call = f"set_config('{self.setting}', '{self.value}', true)"
@@ -136,35 +149,36 @@ statement makes this one durable as well.
 @dataclass(frozen=True)
 class Compiled:
     """
-    A statement's text, and what stands for its placeholders.
+    A statement's text, its query, and what stands for its placeholders.
 
     Each of ``sources`` is the name of a value and how it is prepared, or no name and
-    the value itself.
+    then the value itself. ``columns`` are those that a SELECT returns.
     """
 
     sql: str
-    sources: tuple[tuple[str | None, Any], ...]
-    query: Any = None
-    columns: tuple[Any, ...] = ()
+    query: Query
+    sources: tuple[tuple[str | None, Preparation | None, object], ...]
+    columns: tuple[models.Expression, ...] = ()
 
     @classmethod
     def of(
         cls,
         connection: BaseDatabaseWrapper,
+        query: Query,
         sql: str,
-        parameters: Iterable[Any],
-        **others: Any,
+        parameters: Iterable[object],
+        columns: tuple[models.Expression, ...] = (),
     ) -> Self:
         """Return what Django compiled from a queryset with ``Parameter``s."""
-        sources: list[tuple[str | None, Any]] = []
+        sources: list[tuple[str | None, Preparation | None, object]] = []
         remaining = iter(parameters)
 
         def place(found: re.Match[str]) -> str:
             if found[0] == "%%":
                 return found[0]
-            given: Any = next(remaining)
+            given = next(remaining)
             if isinstance(given, Parameter):
-                sources.append((given.name, given.preparation(connection)))
+                sources.append((given.name, given.preparation(connection), None))
                 return found[0]
             # A driver's own number is shown as one by str() only.
             literal = repr(given) if isinstance(given, str) else str(given)
@@ -173,27 +187,28 @@ class Compiled:
             is_plain = re.fullmatch(r"[0-9]+(\.[0-9]+)?|'[a-z :]*'", literal)
             if is_plain and connection.vendor != "oracle":
                 return literal
-            sources.append((None, given))
+            sources.append((None, None, given))
             return found[0]
 
-        return cls(re.sub("%[s%]", place, sql), tuple(sources), **others)
+        text = re.sub("%[s%]", place, sql)
+        return cls(text, query, tuple(sources), columns)
 
     def bind(
-        self, values: Mapping[str, Any], connection: BaseDatabaseWrapper
+        self, values: Mapping[str, object], connection: BaseDatabaseWrapper
     ) -> list[Any]:
         """Return the parameters with their values."""
         bound = []
-        for name, given in self.sources:
+        for name, prepare, given in self.sources:
             if name is None:
                 bound.append(given)
-            elif given is None:
+            elif prepare is None:
                 bound.append(values[name])
             else:
-                bound.append(given(values[name], connection))
+                bound.append(prepare(values[name], connection))
         return bound
 
 
-class Statement(ABC, Generic[R]):
+class Statement(ABC, Generic[Built, R]):
     """
     A statement that is built by a function, and compiled once for each database.
 
@@ -204,7 +219,7 @@ class Statement(ABC, Generic[R]):
     key_attribute: ClassVar[str] = "shedlock_key"
     """Under this name a connection keeps which of the compiled texts are its own."""
 
-    def __init__(self, build: Callable[[], Any]):
+    def __init__(self, build: Callable[[], Built]):
         self._build = build
         self._compiled: dict[Hashable, Compiled] = {}
 
@@ -220,7 +235,7 @@ class Statement(ABC, Generic[R]):
             self._compiled[key] = self._compile(self._build(), connection)
         return self._compiled[key]
 
-    def __call__(self, connection: BaseDatabaseWrapper, /, **values: Any) -> R:
+    def __call__(self, connection: BaseDatabaseWrapper, /, **values: object) -> R:
         """Execute it."""
         known = self._compiled.get(vars(connection).get(self.key_attribute))
         compiled = known or self.compiled(connection)
@@ -233,7 +248,7 @@ class Statement(ABC, Generic[R]):
         """Return the answer from the cursor that has executed the statement."""
 
     @abstractmethod
-    def _compile(self, built: Any, connection: BaseDatabaseWrapper) -> Compiled: ...
+    def _compile(self, built: Built, connection: BaseDatabaseWrapper) -> Compiled: ...
 
 
 def can_return(connection: BaseDatabaseWrapper) -> bool:
@@ -263,18 +278,18 @@ class Reported(models.Func):
     Other databases return columns, so there it is the number alone.
     """
 
-    function: Any = "LAST_INSERT_ID"
-    arity: Any = 1
+    function: str | None = "LAST_INSERT_ID"
+    arity: int | None = 1
 
     def as_sql(  # type: ignore[override]
-        self, compiler: "SQLCompiler", connection: BaseDatabaseWrapper, **context: Any
-    ) -> Any:
+        self, compiler: "SQLCompiler", connection: BaseDatabaseWrapper, **context: str
+    ) -> CompiledPart:
         if connection.vendor == "mysql":
             return super().as_sql(compiler, connection, **context)
         return compiler.compile(self.source_expressions[0])
 
 
-class BaseUpdate(Statement[R]):
+class BaseUpdate(Statement[Changes, R]):
     """An UPDATE, built from a queryset and its new columns."""
 
     row_wait: ClassVar[str] = "1s"
@@ -287,7 +302,8 @@ class BaseUpdate(Statement[R]):
         query.add_update_values(columns)
         query.annotations = {}
         compiler = query.get_compiler(connection=connection)
-        return Compiled.of(connection, *compiler.as_sql())
+        sql, parameters = compiler.as_sql()
+        return Compiled.of(connection, query, sql, parameters)
 
 
 class Update(BaseUpdate[int]):
@@ -304,20 +320,20 @@ class HastyUpdate(Update):
     row_wait = "10ms"
 
 
-class UpdateReturning(BaseUpdate[tuple[Any] | None]):
+class UpdateReturning(BaseUpdate[tuple[int | None] | None]):
     """
-    An UPDATE of one record that returns the new value of a column.
+    An UPDATE of one record that returns the new number in a column.
 
-    It returns a tuple of the value, or ``None`` if no record matched. MySQL and MariaDB
-    return the number that is ``Reported``; an old SQLite returns no value.
+    It returns a tuple of the number, or ``None`` if no record matched. MySQL and
+    MariaDB return the number that is ``Reported``; an old SQLite returns none.
     """
 
-    def __init__(self, build: Callable[[], Any], *, column: str):
+    def __init__(self, build: Callable[[], Changes], *, column: str):
         super().__init__(build)
         self._column = column
 
-    def fetch(self, cursor: CursorWrapper) -> tuple[Any] | None:
-        """Return the value, as far as the database can return one."""
+    def fetch(self, cursor: CursorWrapper) -> tuple[int | None] | None:
+        """Return the number, as far as the database can return one."""
         if can_return(cursor.db):
             rows = cursor.fetchall()  # SQLite commits once the last row is read
             return (rows[0][0],) if rows else None
@@ -327,7 +343,7 @@ class UpdateReturning(BaseUpdate[tuple[Any] | None]):
         return returning(self._column, super()._compile(built, connection), connection)
 
 
-class Select(Statement[list[Answer]]):
+class Select(Statement[QuerySet[models.Model, object], list[Answer]]):
     """A SELECT, built from a queryset of ``values_list()``."""
 
     def fetch(self, cursor: CursorWrapper) -> list[Answer]:
@@ -336,7 +352,7 @@ class Select(Statement[list[Answer]]):
         return rows
 
     def __call__(
-        self, connection: BaseDatabaseWrapper, /, **values: Any
+        self, connection: BaseDatabaseWrapper, /, **values: object
     ) -> list[Answer]:
         """Execute it; return the rows as Django would."""
         rows = super().__call__(connection, **values)
@@ -351,12 +367,13 @@ class Select(Statement[list[Answer]]):
         compiler, converters = known[self]
         return [tuple(row) for row in compiler.apply_converters(rows, converters)]
 
-    def _compile(self, built: Any, connection: BaseDatabaseWrapper) -> Compiled:
+    def _compile(
+        self, built: QuerySet[models.Model, object], connection: BaseDatabaseWrapper
+    ) -> Compiled:
         compiler = built.query.get_compiler(connection=connection)
         sql, parameters = compiler.as_sql()
         columns = tuple(column for column, _, _ in compiler.select)
-        select = {"query": built.query, "columns": columns}
-        return Compiled.of(connection, sql, parameters, **select)
+        return Compiled.of(connection, built.query, sql, parameters, columns)
 
 
 class Probe(Select):
@@ -368,13 +385,15 @@ class Probe(Select):
         """Return whether an UPDATE waits for a row for a second at least."""
         return connection.vendor in {"mysql", "oracle"}  # Oracle: not tried
 
-    def _compile(self, built: Any, connection: BaseDatabaseWrapper) -> Compiled:
+    def _compile(
+        self, built: QuerySet[models.Model, object], connection: BaseDatabaseWrapper
+    ) -> Compiled:
         compiled = super()._compile(built, connection)
         nowait = connection.ops.for_update_sql(nowait=True)
         return replace(compiled, sql=f"{compiled.sql} {nowait}")
 
 
-class Insert(Statement[Any]):
+class BaseInsert(Statement[Row, R]):
     """
     An INSERT, built from the model and the columns that are given.
 
@@ -384,7 +403,7 @@ class Insert(Statement[Any]):
 
     def __init__(
         self,
-        build: Callable[[], Any],
+        build: Callable[[], Row],
         *,
         unique: str | None = None,
         updated: Sequence[str] = (),
@@ -393,18 +412,15 @@ class Insert(Statement[Any]):
         self._unique = unique
         self._updated = updated
 
-    def fetch(self, cursor: CursorWrapper) -> Any:
-        """Return how many rows were written."""
-        return cursor.rowcount
-
     def _compile(self, built: Row, connection: BaseDatabaseWrapper) -> Compiled:
         model, columns = built
         query = InsertQuery(model, **self._on_conflict(model, connection))
-        fields: Any = [model._meta.get_field(column) for column in columns]
+        known = model._meta.concrete_fields
+        fields = [field for field in known if field.name in columns]
         query.insert_values(fields, [model(**columns)])
         compiler = query.get_compiler(connection=connection)
-        (compiled,) = compiler.as_sql()
-        return Compiled.of(connection, *compiled)
+        [(sql, parameters)] = compiler.as_sql()
+        return Compiled.of(connection, query, sql, parameters)
 
     def _on_conflict(
         self, model: type[models.Model], connection: BaseDatabaseWrapper
@@ -424,20 +440,27 @@ class Insert(Statement[Any]):
         }
 
 
-class InsertReturning(Insert):
-    """An INSERT that returns the value of a column; see ``UpdateReturning``."""
+class Insert(BaseInsert[int]):
+    """An INSERT that returns how many rows were written."""
 
-    def __init__(self, build: Callable[[], Any], *, column: str):
+    def fetch(self, cursor: CursorWrapper) -> int:
+        """Return how many rows were written."""
+        return int(cursor.rowcount)
+
+
+class InsertReturning(BaseInsert[int | None]):
+    """An INSERT that returns the number in a column; see ``UpdateReturning``."""
+
+    def __init__(self, build: Callable[[], Row], *, column: str):
         super().__init__(build)
         self._column = column
 
-    def fetch(self, cursor: CursorWrapper) -> Any:
-        """Return the value; ``None`` if the database returns none."""
-        return (
-            cursor.fetchall()[0][0]
-            if can_return(cursor.db)
-            else reported_number(cursor)
-        )
+    def fetch(self, cursor: CursorWrapper) -> int | None:
+        """Return the number; ``None`` if the database returns none."""
+        if not can_return(cursor.db):
+            return reported_number(cursor)
+        [row] = cursor.fetchall()
+        return int(row[0])
 
     def _compile(self, built: Row, connection: BaseDatabaseWrapper) -> Compiled:
         return returning(self._column, super()._compile(built, connection), connection)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 
 from django.db import Error, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.models import QuerySet
+from django.db.models import Model, QuerySet
 
 from django_shedlock.background import Timetable
 from django_shedlock.clocks import uptime
@@ -41,7 +41,7 @@ BUSY_TIMEOUT_SECONDS = 1.0
 ONE_WRITER_VENDORS = {"sqlite"}
 CONNECTION_OPTIONS = {
     "postgresql": {"connect_timeout": 5},
-    # MySQL's driver asks things as it connects, before anybody knows its socket.
+    # MySQL's driver sends queries while it connects, before its socket is known.
     "mysql": {"connect_timeout": 5, "read_timeout": 6, "write_timeout": 6},
 }
 """Options of private connections, unless the project's settings have them."""
@@ -117,7 +117,7 @@ def run_here(work: Callable[[], T], using: str) -> T:
     return run(call, using, stays_here=True)
 
 
-def read_here(queryset: "QuerySet[Any, R]", using: str) -> list[R]:
+def read_here(queryset: "QuerySet[Model, R]", using: str) -> list[R]:
     """Return the queryset's rows, read on the caller's connection."""
 
     def read() -> list[R]:
@@ -126,7 +126,7 @@ def read_here(queryset: "QuerySet[Any, R]", using: str) -> list[R]:
     return run_here(read, using)
 
 
-def delete_here(queryset: "QuerySet[Any]", using: str) -> int:
+def delete_here(queryset: "QuerySet[Model]", using: str) -> int:
     """
     Delete the queryset's rows with one statement; return their number.
 

@@ -1,14 +1,19 @@
 """Columns that mean the same on every database, and the database's clock."""
 
-from datetime import UTC, datetime
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.conf import settings
 from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import DateTimeField, Func
-from django.db.models.expressions import DurationExpression, TemporalSubtraction
-from django.db.models.lookups import GreaterThanOrEqual, Range
+from django.db.models.expressions import (
+    Combinable,
+    DurationExpression,
+    TemporalSubtraction,
+)
+from django.db.models.lookups import GreaterThanOrEqual, Lookup, Range
 from django.utils import timezone
 
 from django_shedlock.clocks import EARLIEST_INSTANT, LATEST_INSTANT, aware
@@ -19,14 +24,21 @@ if TYPE_CHECKING:  # in Django itself the fields take no parameters
     Text = models.CharField[str, str]
     LongText = models.TextField[str, str]
     OptionalText = models.CharField[str | None, str | None]
-    Number = models.BigIntegerField[Any, Any]
-    Count = models.IntegerField[Any, Any]
+    Number = models.BigIntegerField[int, int]
+    OptionalNumber = models.BigIntegerField[int | None, int | None]
+    Count = models.IntegerField[int, int]
     OptionalFloat = models.FloatField[float | None, float | None]
-    Instant = models.DateTimeField[Any, Any]
+    OptionalDuration = models.DurationField[timedelta | None, Any]
+    Instant = models.DateTimeField[Any, Any]  # of one that must not be NULL as well
 else:
     Text, OptionalText, LongText = models.CharField, models.CharField, models.TextField
-    Number, Count = models.BigIntegerField, models.IntegerField
+    Number = OptionalNumber = models.BigIntegerField
+    Count = models.IntegerField
     OptionalFloat, Instant = models.FloatField, models.DateTimeField
+    OptionalDuration = models.DurationField
+
+CompiledPart = tuple[str, Any]
+"""A part of a statement, and its parameters: more than Django's type stubs allow."""
 
 
 class UTCDateTimeField(Instant):
@@ -41,7 +53,7 @@ class UTCDateTimeField(Instant):
 
     def get_db_prep_value(
         self, value: Any, connection: BaseDatabaseWrapper, prepared: bool = False
-    ) -> Any:
+    ) -> object:
         if connection.features.supports_timezones:
             return super().get_db_prep_value(value, connection, prepared)
         value = value if prepared else self.get_prep_value(value)
@@ -53,7 +65,10 @@ class UTCDateTimeField(Instant):
         return connection.ops.adapt_datetimefield_value(value)
 
     def from_db_value(
-        self, value: datetime | None, expression: Any, connection: BaseDatabaseWrapper
+        self,
+        value: datetime | None,
+        expression: object,
+        connection: BaseDatabaseWrapper,
     ) -> datetime | None:
         if value is None or connection.features.supports_timezones:
             return value
@@ -71,8 +86,8 @@ class LockUntilField(UTCDateTimeField):
     """
 
     def select_format(
-        self, compiler: "SQLCompiler", sql: str, params: Any
-    ) -> tuple[str, Any]:
+        self, compiler: "SQLCompiler", sql: str, params: Sequence[str | int]
+    ) -> CompiledPart:
         if compiler.connection.vendor == "postgresql":
             sql = f"LEAST({sql}, '{LATEST_INSTANT}')"
         return sql, params
@@ -88,15 +103,18 @@ class Readable(Func):
     output_field = models.BooleanField()
 
     def as_sql(  # type: ignore[override]
-        self, compiler: "SQLCompiler", connection: BaseDatabaseWrapper, **context: Any
-    ) -> Any:
+        self,
+        compiler: "SQLCompiler",
+        connection: BaseDatabaseWrapper,
+        **context: object,
+    ) -> CompiledPart:
         first, *others = self.source_expressions
-        lookups: list[Any] = [GreaterThanOrEqual(first, EARLIEST_INSTANT)]
+        lookups: list[Lookup[bool]] = [GreaterThanOrEqual(first, EARLIEST_INSTANT)]
         lookups += [
             Range(column, (EARLIEST_INSTANT, LATEST_INSTANT)) for column in others
         ]
         conditions: list[str] = []
-        parameters: list[Any] = []
+        parameters: list[object] = []
         for lookup in lookups:
             condition, values = compiler.compile(lookup)
             conditions.append(condition)
@@ -104,8 +122,11 @@ class Readable(Func):
         return f"({' AND '.join(conditions)})", parameters
 
     def as_postgresql(
-        self, compiler: "SQLCompiler", connection: BaseDatabaseWrapper, **context: Any
-    ) -> Any:
+        self,
+        compiler: "SQLCompiler",
+        connection: BaseDatabaseWrapper,
+        **context: object,
+    ) -> CompiledPart:
         # Each UPDATE checks it. Fewer comparisons take a third of the time, and here
         # LEAST and GREATEST ignore NULL.
         columns = [compiler.compile(column)[0] for column in self.source_expressions]
@@ -123,7 +144,7 @@ class LockNameField(Text):
     key; PostgreSQL would get an index for LIKE that nobody uses.
     """
 
-    def get_prep_value(self, value: Any) -> Any:
+    def get_prep_value(self, value: object) -> object:
         # PostgreSQL refuses NUL. No name has it, nor any other control character.
         value = super().get_prep_value(value)
         return value.replace("\0", "\x01") if isinstance(value, str) else value
@@ -133,8 +154,8 @@ class LockNameField(Text):
         column_type = super().db_type(connection)
         return column_type and column_type.replace("varchar", "character varying")
 
-    def db_parameters(self, connection: BaseDatabaseWrapper) -> Any:
-        parameters: dict[str, Any] = {**super().db_parameters(connection)}
+    def db_parameters(self, connection: BaseDatabaseWrapper) -> dict[str, str | None]:
+        parameters = {**super().db_parameters(connection)}
         if connection.vendor == "mysql":
             parameters["collation"] = "utf8mb4_bin"
         return parameters
@@ -163,17 +184,17 @@ class DatabaseNow(Func):
     }
 
     def as_sql(  # type: ignore[override]
-        self, compiler: "SQLCompiler", connection: BaseDatabaseWrapper, **context: Any
-    ) -> Any:
+        self, compiler: "SQLCompiler", connection: BaseDatabaseWrapper, **context: str
+    ) -> CompiledPart:
         template = self.templates.get(connection.vendor, "CURRENT_TIMESTAMP")
         shift = context.pop("shift", "").replace("%", "%%")
         context["template"] = template.replace("{shift}", shift)
         return super().as_sql(compiler, connection, **context)
 
-    def __add__(self, duration: Any) -> "Shifted":
+    def __add__(self, duration: object) -> "Shifted":
         return Shifted(self, self.ADD, as_expression(duration))
 
-    def __sub__(self, duration: Any) -> "Shifted":
+    def __sub__(self, duration: object) -> "Shifted":
         return Shifted(self, self.SUB, as_expression(duration))
 
 
@@ -190,10 +211,9 @@ class StatementNow(DatabaseNow):
     }
 
 
-def as_expression(duration: Any) -> Any:
+def as_expression(duration: object) -> Combinable:
     """Return the duration as an expression, if it is none yet."""
-    is_expression = hasattr(duration, "resolve_expression")
-    return duration if is_expression else models.Value(duration)
+    return duration if isinstance(duration, Combinable) else models.Value(duration)
 
 
 # Note [No Python in SQLite's statements]
@@ -204,15 +224,19 @@ def as_expression(duration: Any) -> Any:
 class Shifted(DurationExpression):
     """The database's now, and a duration later or earlier."""
 
+    lhs: DatabaseNow
+    rhs: models.Expression
+
     def as_sqlite(
-        self, compiler: "SQLCompiler", connection: BaseDatabaseWrapper, **context: Any
-    ) -> Any:
+        self,
+        compiler: "SQLCompiler",
+        connection: BaseDatabaseWrapper,
+        **context: object,
+    ) -> CompiledPart:
         # See Note [No Python in SQLite's statements]. To the millisecond.
-        now: Any = self.lhs
-        duration: Any = self.rhs
-        microseconds, parameters = compiler.compile(duration)
+        microseconds, parameters = compiler.compile(self.rhs)
         shift = f", ({microseconds} / {self.connector}1000000.0) || ' seconds'"
-        sql, _ = now.as_sql(compiler, connection, shift=shift)
+        sql, _ = self.lhs.as_sql(compiler, connection, shift=shift)
         return sql, parameters
 
 
@@ -223,6 +247,8 @@ class TimeUntil(TemporalSubtraction):
     See ``LockUntilField`` for instants that are later than ``LATEST_INSTANT``.
     """
 
+    lhs: models.Expression
+    rhs: models.Expression
     templates: ClassVar[dict[str, str]] = {
         "postgresql": f"(LEAST({{}}, '{LATEST_INSTANT}') - {{}})",
         # See Note [No Python in SQLite's statements]. To the millisecond.
@@ -233,12 +259,14 @@ class TimeUntil(TemporalSubtraction):
         "mysql": "-TIMESTAMPDIFF(MICROSECOND, {}, {})",
     }
 
-    def as_sql(self, compiler: "SQLCompiler", connection: BaseDatabaseWrapper) -> Any:
+    def as_sql(
+        self, compiler: "SQLCompiler", connection: BaseDatabaseWrapper
+    ) -> CompiledPart:
         template = self.templates.get(connection.vendor)
         if template is None:
             return super().as_sql(compiler, connection)
-        sides: Any = (self.lhs, self.rhs)
-        (instant, of_instant), (now, of_now) = map(compiler.compile, sides)
+        instant, of_instant = compiler.compile(self.lhs)
+        now, of_now = compiler.compile(self.rhs)
         return template.format(instant, now), [*of_instant, *of_now]
 
 
@@ -246,7 +274,7 @@ class ClockMilliseconds(Func):
     """The milliseconds since 1970 by the database's clock, a whole number."""
 
     output_field = models.BigIntegerField()
-    arity: Any = 0
+    arity: int | None = 0
     templates: ClassVar[dict[str, str]] = {
         "postgresql": "(DATE_PART('epoch', {now}) * 1000)::bigint",
         "mysql": "(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', {now}) DIV 1000)",
@@ -256,8 +284,11 @@ class ClockMilliseconds(Func):
     }
 
     def as_sql(  # type: ignore[override]
-        self, compiler: "SQLCompiler", connection: BaseDatabaseWrapper, **context: Any
-    ) -> Any:
+        self,
+        compiler: "SQLCompiler",
+        connection: BaseDatabaseWrapper,
+        **context: object,
+    ) -> CompiledPart:
         now, parameters = compiler.compile(DatabaseNow())
         return self.templates[connection.vendor].format(now=now), parameters
 

@@ -61,7 +61,7 @@ def store_clock(moment: datetime | Callable[[], datetime]) -> Iterator[None]:
 def compiled_anew() -> Iterator[None]:
     """Let each statement be compiled with each execution."""
 
-    def compiled(self: Statement[Any], connection: Any) -> Compiled:
+    def compiled(self: Statement[Any, Any], connection: Any) -> Compiled:
         return self._compile(self._build(), connection)
 
     with (

@@ -1,7 +1,5 @@
 """Acquire a lock: one conditional UPDATE, and what to do where it does not match."""
 
-from typing import Any
-
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Q
 
@@ -127,7 +125,7 @@ def wait_for_writer(connection: BaseDatabaseWrapper) -> None:
         statements.become_writer(connection)
 
 
-def _values(lock: Lock) -> dict[str, Any]:
+def _values(lock: Lock) -> dict[str, object]:
     return {
         "name": lock.name,
         "locked_by": lock.locked_by,
@@ -142,7 +140,7 @@ def _write(
     statement: UpdateReturning,
     lock: Lock,
     connection: BaseDatabaseWrapper,
-    **more: Any,
+    **more: object,
 ) -> bool:
     answer = statement(connection, **_values(lock), **more)
     if answer is None:

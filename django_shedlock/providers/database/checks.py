@@ -14,7 +14,7 @@ from django_shedlock.in_tests import are_databases_temporary
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers.base import Place
 
-READ_ONLY_QUESTIONS = {
+IS_READ_ONLY_QUERIES = {
     "postgresql": "SELECT current_setting('transaction_read_only') = 'on'",
     "mysql": "SELECT @@global.read_only",
 }
@@ -80,7 +80,7 @@ def _warnings(using: str) -> Iterator[CheckMessage]:
             yield Warning(text, hint=hint, id="shedlock.W003")
     if missing:
         return
-    question = READ_ONLY_QUESTIONS.get(connections[using].vendor)
+    question = IS_READ_ONLY_QUERIES.get(connections[using].vendor)
     if question is not None:
         with connections[using].cursor() as cursor:
             cursor.execute(question)

@@ -28,11 +28,11 @@ from django_shedlock.sql.errors import is_missing_table
 # On PostgreSQL the lock belongs to a transaction that stays open, so a pooler that
 # lends connections for a transaction lends this one for as long. It has no snapshot,
 # and holds up neither VACUUM nor an index that is made concurrently.
-ACQUIRE_QUESTIONS = {
+ACQUIRE_QUERIES = {
     "postgresql": "SELECT pg_try_advisory_xact_lock(%s)",
     "mysql": "SELECT GET_LOCK(%s, 0)",
 }
-FREE_QUESTIONS = {
+IS_FREE_QUERIES = {
     "postgresql": "SELECT pg_try_advisory_xact_lock_shared(%s)",
     "mysql": "SELECT IS_FREE_LOCK(%s)",
 }
@@ -47,16 +47,16 @@ def stand_in(using: str, name: str) -> Iterator[bool | None]:
         yield None  # a look without a table would break the transaction
         return
     if has_table(using):
-        yield None if ask(caller, FREE_QUESTIONS, name) else False
+        yield None if ask(caller, IS_FREE_QUERIES, name) else False
         return
     what = "the database's own lock stands in"
-    if caller.vendor not in ACQUIRE_QUESTIONS:
+    if caller.vendor not in ACQUIRE_QUERIES:
         what = "it is not locked: this database has no lock that could stand in"
     connection = copy_of(caller)
     try:
-        if caller.vendor in ACQUIRE_QUESTIONS:
+        if caller.vendor in ACQUIRE_QUERIES:
             _open(connection)
-        is_ours = ask(connection, ACQUIRE_QUESTIONS, name)
+        is_ours = ask(connection, ACQUIRE_QUERIES, name)
         if is_ours and not has_table(using):
             logger.warning("Lock %r: its table is missing, so %s.", name, what)
             yield True
@@ -97,9 +97,9 @@ def has_table(using: str) -> bool:
     return True
 
 
-def ask(connection: BaseDatabaseWrapper, questions: dict[str, str], name: str) -> bool:
+def ask(connection: BaseDatabaseWrapper, queries: dict[str, str], name: str) -> bool:
     """Return the answer about the lock that stands in; true if there is none."""
-    if connection.vendor not in questions:
+    if connection.vendor not in queries:
         return True
     # MySQL's locks are the server's, and have short names; PostgreSQL's are numbers.
     database = connection.settings_dict["NAME"]
@@ -109,5 +109,5 @@ def ask(connection: BaseDatabaseWrapper, questions: dict[str, str], name: str) -
     if connection.vendor == "postgresql":
         key = int.from_bytes(digest.digest()[:8], signed=True)
     with connection.cursor() as cursor:
-        cursor.execute(questions[connection.vendor], [key])
+        cursor.execute(queries[connection.vendor], [key])
         return bool(cursor.fetchone()[0])

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 from django.core.checks import CheckMessage
 from django.db import Error, IntegrityError, connections
@@ -67,7 +67,7 @@ class DatabaseLockProvider(LockProvider):
     def extend(self, lock: Lock, *durations: timedelta) -> bool:
         values = dict(zip(("at_most", "at_least"), durations, strict=False))
         statement = statements.extend_both if len(values) == 2 else statements.extend
-        return self._update("extend", statement, {**_owner(lock), **values})
+        return self._update("extend", lock.name, statement, {**_owner(lock), **values})
 
     def heartbeat(self, lock: Lock) -> bool:
         values = {**_owner(lock), "at_most": lock.configuration.lock_at_most_for}
@@ -112,11 +112,11 @@ class DatabaseLockProvider(LockProvider):
         if has_ended:
             statement = statements.account_for_lost_end
 
-        self._update("change", statement, _owner(lock), is_urgent=True)
+        self._update("change", lock.name, statement, _owner(lock), is_urgent=True)
 
     def note_unrecorded(self, name: str) -> None:
         statement = statements.note_unrecorded
-        self._update("change", statement, {"name": name}, is_urgent=True)
+        self._update("change", name, statement, {"name": name}, is_urgent=True)
 
     def request_run(self, name: str, by: str, why: str) -> None:
         values = {"name": name, "asked_by": by, "asked_why": why}
@@ -130,7 +130,7 @@ class DatabaseLockProvider(LockProvider):
 
     def withdraw_request(self, name: str, asked_at: datetime) -> bool:
         values = {"name": name, "asked_at": aware(asked_at)}
-        return self._update("change", statements.withdraw_request, values)
+        return self._update("change", name, statements.withdraw_request, values)
 
     def is_seen_here_only(self) -> bool:
         return is_only_connection(connections[self.using])
@@ -224,8 +224,9 @@ class DatabaseLockProvider(LockProvider):
     def _update(
         self,
         verb: str,
+        name: str,
         statement: Update,
-        values: dict[str, Any],
+        values: dict[str, object],
         *,
         is_urgent: bool = False,
     ) -> bool:
@@ -234,7 +235,7 @@ class DatabaseLockProvider(LockProvider):
         def update(connection: BaseDatabaseWrapper, is_again: bool) -> bool:
             return statement(connection, **values) > 0
 
-        return self._do(verb, values["name"], update, is_urgent=is_urgent)
+        return self._do(verb, name, update, is_urgent=is_urgent)
 
     def _do(
         self,
@@ -273,13 +274,13 @@ class DatabaseLockProvider(LockProvider):
         raise failure from (error.__cause__ if failure.is_uncertain else error)
 
 
-def _owner(lock: Lock) -> dict[str, str]:
+def _owner(lock: Lock) -> dict[str, object]:
     return {"name": lock.name, "locked_by": lock.locked_by}
 
 
-def _releasing(lock: Lock, succeeded: bool) -> tuple[Update, dict[str, Any]]:
+def _releasing(lock: Lock, succeeded: bool) -> tuple[Update, dict[str, object]]:
     """Return the statement that releases the lock, and its values."""
-    values: dict[str, Any] = {
+    values: dict[str, object] = {
         "name": lock.name,
         "locked_by": lock.locked_by,
         "at_least": lock.lock_at_least_for,
@@ -301,7 +302,7 @@ def _releasing(lock: Lock, succeeded: bool) -> tuple[Update, dict[str, Any]]:
     return statements.release_tick, values
 
 
-def _giving_back(lock: Lock) -> dict[str, Any]:
+def _giving_back(lock: Lock) -> dict[str, object]:
     start, former = lock.configuration.start, lock.former_ticks
     return {
         **_owner(lock),

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain, islice
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Q, QuerySet
@@ -35,7 +35,7 @@ def read(connection: BaseDatabaseWrapper, name: str) -> LockStatus | None:
 
 
 @Select
-def read_one() -> QuerySet[Any, Any]:
+def read_one() -> QuerySet[LockRecord, object]:
     """Read the record of this name."""
     records = LockRecord.objects.filter(name=text("name")).with_status()
     return records.values_list(*STATUS_COLUMNS)
@@ -63,7 +63,7 @@ def find(using: str, query: LockQuery) -> Iterator[LockStatus]:
 
 def wanted(using: str, query: LockQuery) -> LockRecordQuerySet:
     """Return the wanted records, and few others: those that match a pattern's parts."""
-    records: Any = LockRecord.objects.using(using).with_status()
+    records: LockRecordQuerySet = LockRecord.objects.using(using).with_status()
     is_wanted, states = Q(), frozenset(query.states)
     if states:
         # Most locks are free: to compute the state of each takes four times as long.

@@ -8,7 +8,6 @@ All of the package rests on these: a conditional UPDATE, and its row count is th
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
 
 from django.db.models import Case, Expression, F, Q, QuerySet, Value, When
 from django.db.models.functions import Coalesce, Greatest, Least, NullIf
@@ -42,7 +41,7 @@ from django_shedlock.sql.fields import ClockMilliseconds, DatabaseNow, UTCDateTi
 class Records(LockRecordQuerySet):
     """Records whose ``update()`` only returns what is to be compiled."""
 
-    def update(self, **columns: Any) -> Changes:  # type: ignore[override]
+    def update(self, **columns: object) -> Changes:  # type: ignore[override]
         """Return the records and their new columns."""
         return self, columns
 
@@ -287,7 +286,7 @@ def heartbeat() -> Changes:
 
 
 @Probe
-def probe() -> QuerySet[Any, Any]:
+def probe() -> QuerySet[LockRecord, object]:
     """Fail at once if a transaction has the record."""
     return the_record().values_list("name")
 
@@ -560,13 +559,13 @@ def withdraw_request() -> Changes:
 
 
 @Select
-def holder() -> QuerySet[Any, Any]:
-    """Tell who has acquired the lock last, for how long, and which run is open."""
+def holder() -> QuerySet[LockRecord, object]:
+    """Read who acquired the lock last, for how long, and which run is open."""
     columns = ("locked_by", "remaining", "open_run", "locked_at", "lock_until")
     return the_record().with_status().values_list(*columns)
 
 
 @Select
-def last_run() -> QuerySet[Any, Any]:
-    """Tell which run was accounted for last."""
+def last_run() -> QuerySet[LockRecord, object]:
+    """Read which run was accounted for last."""
     return the_record().values_list("last_run", "outcome", "started_at", "ended_at")

@@ -113,7 +113,7 @@ def test_only_what_changes_is_a_parameter() -> None:
         records = LockRecord.objects.filter(name=text("name"), locked_by="in row")
         write = Update(lambda: (records, {**columns, "locked_by": word}))  # noqa: B023
         sources = write.compiled(connection).sources
-        assert [given for name, given in sources if name is None] == (
+        assert [given for name, _, given in sources if name is None] == (
             [] if word in {"in row", ""} else [word]
         )
         LockRecord.objects.update(locked_by="in row")
@@ -140,7 +140,7 @@ def test_row_of_the_same_name_is_kept_or_updated() -> None:
     assert list(known.all()) == [("third", 1)]
 
 
-def all_statements() -> dict[str, Statement[Any]]:
+def all_statements() -> dict[str, Statement[Any, Any]]:
     """Return each statement of the file, with both forms of an acquisition."""
     found = {}
     for name, each in vars(statements).items():

@@ -10,7 +10,7 @@ from django.db.models import F
 
 from django_shedlock.locks.pauses import Pause
 from django_shedlock.locks.status import (
-    URGENCY,
+    URGENCY_ORDER,
     LockState,
     LockStatus,
     RunOutcome,
@@ -108,7 +108,7 @@ def test_database_sorts_by_the_same_urgency(grace: timedelta | None) -> None:
     places = [status.urgency(grace) for status in found]
     assert places == sorted(places)
     first = 0 if grace else 1
-    assert {URGENCY[place] for place in places} == set(URGENCY[first:])
+    assert {URGENCY_ORDER[place] for place in places} == set(URGENCY_ORDER[first:])
 
 
 def name_of(status: LockStatus) -> str:

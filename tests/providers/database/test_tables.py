@@ -135,5 +135,5 @@ def test_w017_replica_of_mysql(
     from django_shedlock.providers.database import checks
 
     assert warned() == []
-    monkeypatch.setitem(checks.READ_ONLY_QUESTIONS, connection.vendor, "SELECT 1")
+    monkeypatch.setitem(checks.IS_READ_ONLY_QUERIES, connection.vendor, "SELECT 1")
     assert len(warned()) == 1
