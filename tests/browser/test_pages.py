@@ -215,7 +215,7 @@ def test_page_refreshes_itself(pages: Pages) -> None:
     pages.until(lambda: "free" in pages.text("#shedlock-answers .shedlock-state"))
     pages.until(lambda: not pages.find_all("button[value=release_selected]"))
     add_action(STUCK, reason="node of web-2 is gone")
-    pages.until(lambda: "node of web-2 is gone" in pages.text("#shedlock-trail"))
+    pages.until(lambda: "node of web-2 is gone" in pages.text("#shedlock-audit-log"))
     add_run(STUCK, RunOutcome.FAILED, locked_by="web-9:1:a")
     pages.until(lambda: "web-9" in pages.text("#shedlock-runs"))
     assert pages.run("return window.isSame") is True

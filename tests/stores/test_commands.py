@@ -114,7 +114,7 @@ def test_lock_without_a_record(store: str, args: tuple[str, ...]) -> None:
 
 @shared_stores
 def test_release(store: str, caplog: pytest.LogCaptureFixture) -> None:
-    """A running lock needs --force; the trail and the log have who, and why."""
+    """A running lock needs --force; the audit log and the log have who, and why."""
     lock = take("job")
     assert call("release", "job")[0] == 3
     status, printed, _ = call("release", "job", "--force", "--reason", "pod is gone")
@@ -164,7 +164,7 @@ def test_pause_and_resume(store: str) -> None:
     ids=lambda args: args[0],
 )
 def test_memory_of_another_process(store: str, args: tuple[str, ...]) -> None:
-    """Nothing is changed, in the trail neither, and nothing is said to be done."""
+    """Nothing is changed, in the audit log neither, and nothing is said to be done."""
     lock = take("job")
     status, printed, told = call(*args)
     assert (status, printed) == (2, "")

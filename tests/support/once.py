@@ -45,7 +45,7 @@ FOLDERS = {
         *("test_cost.py", "sql/", "test_models.py", "test_weaknesses.py"),
         # What reads the history for people, and what operators did.
         *("console/admin/test_runs.py", "console/cli/test_history.py"),
-        *("console/admin/test_trail.py", "console/operators/test_audit.py"),
+        *("console/admin/test_audit_log.py", "console/operators/test_audit.py"),
         "console/monitoring/",
     ),
     SLOW: (

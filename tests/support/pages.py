@@ -1,4 +1,4 @@
-"""Locks with a story, for their pages: paused, kept alive, failed, with a trail."""
+"""Locks with a story, for their pages: paused, kept alive, failed, operated on."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def chained_error() -> Exception:
 
 
 def add_action(name: str, **columns: Any) -> LockAction:
-    """Add a line to the trail, of what an operator did."""
+    """Add a line to the audit log, of what an operator did."""
     values: dict[str, Any] = {
         "provider": "default",
         "kind": ActionKind.RELEASE,

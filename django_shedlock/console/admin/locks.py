@@ -16,7 +16,7 @@ from django_shedlock.console.admin import filters, labels, rows
 from django_shedlock.console.admin.actions import OperatorActions
 from django_shedlock.console.admin.base import tells_failure, with_parts
 from django_shedlock.console.admin.charts import make_chart, statistics_of
-from django_shedlock.console.admin.past import LockRunAdmin, last_runs, trail_of
+from django_shedlock.console.admin.past import LockRunAdmin, audit_log_of, last_runs
 from django_shedlock.console.links import has_catch_up
 from django_shedlock.console.models import ActionKind, LockAction
 from django_shedlock.console.monitoring.findings import Finding, Kind
@@ -168,7 +168,9 @@ class LockRecordAdmin(OperatorActions):
         provider, state = filters.admin_provider(request), LockState(obj.state)
         status: LockStatus = obj.status
         runs = last_runs(request, obj.name) if self._shows_runs(request) else None
-        may_view_trail = request.user.has_perm("shedlock_console.view_lockaction")
+        audit_log = None
+        if request.user.has_perm("shedlock_console.view_lockaction"):
+            audit_log = audit_log_of(request, obj.name)
         asked = request_of(status)
         try:
             search = Search(acknowledged=True)
@@ -193,7 +195,7 @@ class LockRecordAdmin(OperatorActions):
             "shedlock_findings": found,
             "shedlock_lock": rows.facts_of(obj, runs or ()),
             "shedlock_has_actions": self.admin_site.is_registered(LockAction),
-            "shedlock_trail": trail_of(request, obj.name) if may_view_trail else None,
+            "shedlock_audit_log": audit_log,
         }
         if runs is not None:
             recent = runs[: self.page_run_limit]

@@ -199,7 +199,7 @@ class LockRunAdmin(LargeTableAdmin):
         return shown(SpannedRunQuerySet(LockRun, using=using))
 
 
-def trail_of(
+def audit_log_of(
     request: HttpRequest, name: str, limit: int = 5
 ) -> Sequence[dict[str, object]]:
     """Return the last actions of operators on the lock, the newest first."""

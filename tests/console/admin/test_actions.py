@@ -559,7 +559,7 @@ class TestPause:
         assert 'name="lasting"' in page
 
     def test_job_is_paused(self, chief: Client, told: list[AuditedAction]) -> None:
-        """Log, trail and signal have who did it, and why."""
+        """Log, audit log and signal have who did it, and why."""
         lock = take("billing")
         lock.release()
         page = confirm(chief, "billing", lock.locked_by, action="pause_selected")
@@ -724,7 +724,7 @@ class TestRun:
             assert [each for each in said if each not in open_text(chief, page)] == []
         page = confirm(chief, "report", locked_by, action="withdraw_selected")
         assert "is withdrawn." in page.content.decode()
-        for page in pages:  # the trail still names the action
+        for page in pages:  # the audit log still names the action
             assert not any(each in open_text(chief, page) for each in said[::2])
         run("catch-up")
         assert not LockRun.objects.filter(operator="operator").exists()

@@ -270,8 +270,8 @@ def test_history_is_that_of_the_lock(chief: Client, app: str, page: str) -> None
     history = reverse(f"admin:{app}_{page}_history", args=[key])
     assert history not in html
     assert chief.get(history).headers["Location"] == links[1]
-    trail = chief.get(links[1]).context["cl"].result_list
-    assert [row.name for row in trail] == ["billing"]
+    actions = chief.get(links[1]).context["cl"].result_list
+    assert [row.name for row in actions] == ["billing"]
 
 
 @pytest.mark.django_db

@@ -157,7 +157,7 @@ def test_nothing_to_acknowledge_is_refused() -> None:
     assert kinds() == [Kind.FAILED]
 
 
-def test_acknowledgement_needs_its_trail() -> None:
+def test_acknowledgement_needs_its_audit_row() -> None:
     """What can't be written silences nothing, and says so."""
 
     def refuse(execute: Any, sql: str, *arguments: Any) -> Any:

@@ -123,7 +123,7 @@ def test_receiver_that_raises_breaks_nothing() -> None:
 
 @pytest.mark.parametrize("kind", ACTIONS)
 def test_entry_of_the_table_is_all_that_an_action_needs(kind: ActionKind) -> None:
-    """Its permission, its subcommand and its words in the trail come from there."""
+    """Its permission, its subcommand and its words in the audit log come from there."""
     action = ACTIONS[kind]
     permissions = [
         f"{model._meta.app_label}.{name}"

@@ -1,4 +1,4 @@
-"""The trail: who did what, when and why, and what came of it."""
+"""The audit log: who did what, when and why, and what came of it."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_holder_that_came_in_between_is_named() -> None:
 
 
 def test_interrupted_action_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If something ends the process meanwhile, the trail has what is true then."""
+    """If something ends the process meanwhile, the audit log has what is true then."""
     take("job")
 
     def replace(*args: Any, **options: Any) -> bool:
@@ -129,7 +129,7 @@ def test_interrupted_action_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_store_that_failed_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The trail has the store's error, and the caller gets it."""
+    """The audit log has the store's error, and the caller gets it."""
 
     def fail(*args: Any, **options: Any) -> bool:
         raise LockProviderError("the store is away")
@@ -147,14 +147,14 @@ def test_row_is_written_once() -> None:
     take("job")
     with CaptureQueriesContext(connection) as sent:
         assert RELEASE.carry_out(action(), running=True)
-    of_trail = [sql for sql in statements(sent) if "shedlock_action" in sql]
-    assert [sql.split()[0] for sql in of_trail] == ["INSERT"]
+    of_audit_log = [sql for sql in statements(sent) if "shedlock_action" in sql]
+    assert [sql.split()[0] for sql in of_audit_log] == ["INSERT"]
 
 
-def test_trail_that_fails_breaks_no_action(
+def test_audit_log_that_fails_breaks_no_action(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The lock is released all the same, and a warning tells what the trail lacks."""
+    """The lock is released all the same, and a warning says what is missing."""
 
     def fail(*args: Any, **values: Any) -> None:
         raise DatabaseError("no room on the disk")
@@ -167,7 +167,7 @@ def test_trail_that_fails_breaks_no_action(
     assert "no room on the disk" in caplog.text
 
 
-def test_provider_without_a_database_has_no_trail(
+def test_provider_without_a_database_has_no_audit_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Of locks in memory there is only the line in the log."""
@@ -196,10 +196,10 @@ def test_unusual_texts_are_written() -> None:
         (("extend", "job", "2h"), ActionKind.EXTEND, ActionResult.DONE),
     ],
 )
-def test_command_writes_the_trail(
+def test_command_writes_the_audit_log(
     args: tuple[str, ...], kind: ActionKind, result: ActionResult
 ) -> None:
-    """What is done at a terminal is in the lock's trail as well."""
+    """What is done at a terminal is in the lock's audit log as well."""
     lock = take("job")
     told = run(*args, "--reason", "by hand")
     row = only_row()
@@ -335,7 +335,7 @@ class TestPause:
         assert state("job") is LockState.FREE
 
     def test_interrupted_wait_is_written(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """After Ctrl-C the trail says what is true then."""
+        """After Ctrl-C the audit log says what is true then."""
 
         def sleep(seconds: float) -> None:
             raise KeyboardInterrupt

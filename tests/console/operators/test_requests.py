@@ -98,8 +98,8 @@ def let_it_wait(age: timedelta, name: str = "report") -> None:
 
 
 @contextmanager
-def without_trail() -> Iterator[None]:
-    """Take the trail's table away, as before the ``migrate`` that makes it."""
+def without_audit_log() -> Iterator[None]:
+    """Take the audit log's table away, as before the ``migrate`` that makes it."""
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE shedlock_action RENAME TO elsewhere")
     try:
@@ -160,7 +160,7 @@ def test_catch_up_carries_it_out_once(jobs: Jobs) -> None:
     )
 
 
-def test_trail_is_written_once() -> None:
+def test_audit_log_is_written_once() -> None:
     """The row of a request stays "requested": the result is the run."""
     ask()
     carry_out()
@@ -595,11 +595,11 @@ def test_page_says_when_a_catch_up_was_seen() -> None:
     assert told == "A catch-up was last seen 4m ago."
 
 
-def test_request_needs_no_trail(caplog: pytest.LogCaptureFixture) -> None:
-    """It is on the record: without the trail's table it is made, and carried out."""
+def test_request_needs_no_audit_log(caplog: pytest.LogCaptureFixture) -> None:
+    """It is on the record: it is made and carried out without the audit log's table."""
     run("catch-up")
     make_late("fetch")
-    with without_trail():
+    with without_audit_log():
         assert ask().result is ActionResult.REQUESTED
         told = run("catch-up")
     assert "Lock 'fetch', overdue since" in told
@@ -620,7 +620,7 @@ class TestTrigger:
         assert row.began < row.ended
 
     def test_refusal_is_written(self) -> None:
-        """Not as a run: the trail says who held the lock."""
+        """Not as a run: the audit log says who held the lock."""
         with held_elsewhere("report"), pytest.raises(CommandError):
             run("trigger", "report")
         row = only_row()
@@ -642,7 +642,7 @@ class TestTrigger:
         caplog: pytest.LogCaptureFixture,
         name: str,
     ) -> None:
-        """The job has run, or raised its own exception, whatever the trail lacks."""
+        """The job has run, or raised its own exception, without its audit row."""
 
         def fail(*args: Any, **values: Any) -> Any:
             raise DatabaseError("the database is away")
@@ -655,7 +655,7 @@ class TestTrigger:
         assert "The audit log lacks an action" in caplog.text
 
     def test_failure_is_written_and_raised(self) -> None:
-        """The operator sees the exception, and the trail has it."""
+        """The operator sees the exception, and the audit log has it."""
         with pytest.raises(ZeroDivisionError):
             run("trigger", "failing")
         assert only_row().result == ActionResult.FAILED
@@ -663,9 +663,9 @@ class TestTrigger:
 
     @pytest.mark.each_store
     @pytest.mark.django_db(transaction=True)
-    def test_run_without_a_trail_is_told_as_it_was(self) -> None:
+    def test_run_without_an_audit_log_is_told_as_it_was(self) -> None:
         """What can't be written neither fails a run nor hides what its job raised."""
-        with without_trail():
+        with without_audit_log():
             assert "The job of lock 'report' has run" in run("trigger", "report")
             with pytest.raises(ZeroDivisionError):
                 run("trigger", "failing")

@@ -86,7 +86,7 @@ def test_page_of_an_action(viewer: Client) -> None:
     assert "web-1:7:a" in page
 
 
-def test_trail_cannot_be_rewritten() -> None:
+def test_audit_log_cannot_be_rewritten() -> None:
     """Even a superuser can't add, change or delete an action."""
     User.objects.create_superuser("root", password="x")
     client = Client()
@@ -106,7 +106,7 @@ def test_trail_cannot_be_rewritten() -> None:
     assert LockAction.objects.values().get() == before
 
 
-def test_trail_needs_its_permission() -> None:
+def test_audit_log_needs_its_permission() -> None:
     """Who may only see locks and runs sees nothing of what operators did."""
     client = operator("view_lockrecord", "view_lockrun")
     take("a")
@@ -135,14 +135,14 @@ def test_lock_page_has_the_last_actions(viewer: Client) -> None:
     add_action("other", reason="of another lock")
     add_action("a", reason="of another store", provider="second")
     response = viewer.get(reverse(CHANGE, args=["a"]))
-    reasons = [line["row"].reason for line in response.context["shedlock_trail"]]
+    reasons = [line["row"].reason for line in response.context["shedlock_audit_log"]]
     assert reasons == [f"reason {number}." for number in range(5, 0, -1)]
     page = response.content.decode()
     assert "of another" not in page
     assert f"{reverse(ACTIONS)}?name__exact=a" in page
 
 
-def test_lock_page_without_actions_has_no_trail(viewer: Client) -> None:
+def test_lock_page_without_actions_has_no_audit_log(viewer: Client) -> None:
     """Where nobody did anything nothing is said of it."""
     take("a")
     page = viewer.get(reverse(CHANGE, args=["a"])).content.decode()
