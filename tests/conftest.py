@@ -157,9 +157,9 @@ def prune_nothing_by_chance(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def outside_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the package take the databases for those of production."""
-    from django.core import mail
+    from django.test import utils
 
-    monkeypatch.delattr(mail, "outbox")
+    monkeypatch.delattr(utils._TestState, "saved_data")
 
 
 @pytest.fixture(autouse=True)

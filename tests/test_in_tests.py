@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group
+from django.core import mail
+from django.core.mail.backends import locmem
 from django.db import OperationalError, connection, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.test import TestCase, TransactionTestCase
@@ -165,7 +167,9 @@ def test_databases_of_tests_are_temporary() -> None:
 
 @pytest.mark.usefixtures("outside_tests")
 def test_databases_of_production_stay() -> None:
-    """A transaction of the project's own makes no test of it either."""
+    """Neither Django's mail backend in memory nor a transaction makes it a test."""
+    locmem.EmailBackend().send_messages([])
+    assert hasattr(mail, "outbox")
     assert not are_databases_temporary()
     with transaction.atomic():
         assert not is_only_connection(connection)
