@@ -238,9 +238,9 @@ def test_imports_are_measured(tmp_path: Path) -> None:
     rows = [re.fullmatch(row, line) for line in lines]
     assert [found and found.groups() for found in rows] == [
         ("import django", "0"),
-        ("import django_shedlock", "28"),
-        ("from django_shedlock import scheduler_lock", "28"),
-        ("  after the modules of Django", "28"),
+        ("import django_shedlock", "30"),
+        ("from django_shedlock import scheduler_lock", "30"),
+        ("  after the modules of Django", "30"),
         ("django.setup() without the app", "0"),
-        ("django.setup() with the app", "48"),
+        ("django.setup() with the app", "50"),
     ]
