@@ -15,8 +15,9 @@ def is_only_connection(connection: BaseDatabaseWrapper) -> bool:
     """
     Return whether each statement for its database must run on this connection.
 
-    No other connection sees what this one wrote, and nobody will commit that. So it is
-    in Django's ``TestCase``, also inside an ``atomic()`` of the test or of the project.
+    This is true in Django's ``TestCase``, also inside an ``atomic()`` of the test or
+    the project. Its transaction is never committed, so no other connection sees its
+    rows.
     """
     blocks: list[Any] = connection.atomic_blocks
     return any(block._from_testcase for block in blocks)
@@ -26,8 +27,8 @@ def are_databases_temporary() -> bool:
     """
     Return whether the databases were made by this run of tests, which drops them.
 
-    Nobody else migrates them, their names are not those in the settings, and one that
-    has an open connection can't be dropped.
+    No other process migrates them. Their names differ from those in the settings, and a
+    database with an open connection can't be dropped.
     """
     # The outbox of mails does not tell: Django's locmem backend makes it anywhere.
     set_up = sys.modules.get("django.test.utils")

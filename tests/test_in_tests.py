@@ -18,8 +18,8 @@ from django.test import TestCase, TransactionTestCase
 from django_shedlock import LockProviderError, execute, hold, scheduler_lock
 from django_shedlock.in_tests import are_databases_temporary, is_only_connection
 from django_shedlock.models import LockRecord, LockRun
-from django_shedlock.sql import connections as connecting
 from django_shedlock.testing import force_release
+from tests.support.private_connections import noted_opens
 from tests.support.statements import says
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.each_store]
@@ -47,15 +47,7 @@ def rows() -> list[int]:
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[BaseDatabaseWrapper]:
     """Each private connection that is opened."""
-    opened: list[BaseDatabaseWrapper] = []
-    really = connecting._open
-
-    def note(connection: BaseDatabaseWrapper) -> None:
-        opened.append(connection)
-        really(connection)
-
-    monkeypatch.setattr(connecting, "_open", note)
-    return opened
+    return noted_opens(monkeypatch)
 
 
 class Calls:

@@ -20,7 +20,7 @@ _logged: set[str] = set()
 # Note [The state of a lock]
 # The database computes the state itself, to filter, count and sort by it. So the rule
 # stands twice, in the same order: in state_of(), and as SQL in conditions_of_states().
-# A test compares both for every record that there can be, on each database.
+# tests/providers/database/test_states.py compares both, on each database.
 
 
 class LockState(StrEnum):

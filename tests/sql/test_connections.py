@@ -56,6 +56,7 @@ from tests.support.locks import (
     try_from,
     try_once,
 )
+from tests.support.private_connections import noted_opens
 from tests.support.processes import worker
 from tests.support.sessions import (
     kill_session,
@@ -150,14 +151,7 @@ def opened(
     monkeypatch: pytest.MonkeyPatch, outside_tests: None
 ) -> Iterator[list[BaseDatabaseWrapper]]:
     """Each private connection that is opened, and kept as in production."""
-    opened: list[BaseDatabaseWrapper] = []
-    really = connecting._open
-
-    def note(connection: BaseDatabaseWrapper) -> None:
-        opened.append(connection)
-        really(connection)
-
-    monkeypatch.setattr(connecting, "_open", note)
+    opened = noted_opens(monkeypatch)
     monkeypatch.setattr(connecting.PrivateConnections, "watch_interval_seconds", 0.01)
     monkeypatch.setattr(connecting.PrivateConnections, "idle_timeout_seconds", PATIENCE)
     yield opened
