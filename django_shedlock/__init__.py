@@ -27,6 +27,7 @@ from django_shedlock.execution.executor import (
     execute,
     hold,
 )
+from django_shedlock.execution.shutdown import shut_down
 from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.lock import Lock
 from django_shedlock.providers.base import LockProvider
@@ -56,4 +57,5 @@ __all__ = [
     "locks_held",
     "release_all",
     "scheduler_lock",
+    "shut_down",
 ]

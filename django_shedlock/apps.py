@@ -1,5 +1,6 @@
 """The app: it registers the system checks, and the receivers that record runs."""
 
+import atexit
 import sys
 from typing import Any
 
@@ -8,6 +9,7 @@ from django.core.checks import Tags, register
 from django.utils.translation import pgettext_lazy
 
 from django_shedlock import conf, signals
+from django_shedlock.execution.shutdown import shut_down
 from django_shedlock.registry.commands import lock_commands
 
 
@@ -20,6 +22,8 @@ class ShedLockConfig(AppConfig):
 
     def ready(self) -> None:
         """Connect the receivers that record runs, register checks, lock commands."""
+        # After the imports above have registered theirs, so that it is called first.
+        atexit.register(shut_down)
         from django_shedlock.history import recording
 
         signals.lock_acquired.connect(recording.record_abandoned)

@@ -11,6 +11,7 @@ from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any, NamedTuple, TypeVar
+from weakref import WeakSet
 
 from django.db import connections
 
@@ -87,13 +88,17 @@ class TimedWork(NamedTuple):
     work: Work
 
 
+_timetables: "WeakSet[Timetable]" = WeakSet()
+
+
 class Timetable:
     """
     Calls work as soon as it is due, one after the other, in one daemon thread.
 
-    The thread starts with the first work, and ends when it had none for a while. It
-    keeps no connection meanwhile. Nothing else ends it, whatever is raised. Work that
-    raises is called again soon, if it ``retries``.
+    The thread starts with the first work, and ends when it had none for a while, or
+    when ``end_threads()`` asks it to. It keeps no connection meanwhile. Nothing else
+    ends it, whatever is raised. Work that raises is called again soon, if it
+    ``retries``.
     """
 
     watch_interval_seconds: float = 1.0
@@ -101,12 +106,14 @@ class Timetable:
     idle_seconds: float = 1.0
     """A start costs more than a lock, so the thread waits for more work."""
     retry_seconds: float = 1.0
+    ends_last: bool = False
+    """Whether it serves the work of other timetables until these have ended."""
 
     def __init__(self, name: str, *, retries: bool = True):
         self.name = name
         self._retries = retries
         self.forget()
-        renewed_in_child(self)
+        _timetables.add(renewed_in_child(self))
 
     def forget(self) -> None:
         """Forget the work: a forked child must not do its parent's."""
@@ -119,6 +126,8 @@ class Timetable:
         """The entries by time, and some that were removed or replaced since."""
         self._numbers = count()
         self._thread: threading.Thread | None = None
+        self._is_over = False  # the thread does no more work
+        self._is_ending = False
         self._looks_at = 0.0  # when the thread, which waits, does so next
 
     def add(self, key: Hashable, work: Work, due: float = 0) -> None:
@@ -128,16 +137,21 @@ class Timetable:
         Raises ``RuntimeError`` if no thread can be started; then nothing is added.
         """
         with self._mutex:
-            if self._thread is None or not self._thread.is_alive():
+            if self._thread is None or self._is_over or not self._thread.is_alive():
                 # It waits for the mutex, and then finds the work.
                 self._thread = start_daemon(self.name, self._run)
-            entry = TimedWork(due, next(self._numbers), key, work)
-            heappush(self._heap, entry)
-            self.entries[key] = entry
-            if len(self._heap) > 2 * len(self.entries):
-                self._heap = sorted(self.entries.values())
-            if not uptime() < self._looks_at <= due:
-                self._changed.notify_all()
+                self._is_over = False
+            self._is_ending = False
+            self._put(key, work, due)
+
+    def _put(self, key: Hashable, work: Work, due: float) -> None:
+        entry = TimedWork(due, next(self._numbers), key, work)
+        heappush(self._heap, entry)
+        self.entries[key] = entry
+        if len(self._heap) > 2 * len(self.entries):
+            self._heap = sorted(self.entries.values())
+        if not uptime() < self._looks_at <= due:
+            self._changed.notify_all()
 
     def remove(self, key: Hashable) -> None:
         """Call the work with this key no more."""
@@ -149,6 +163,23 @@ class Timetable:
         """Wait until the work with this key is done, for ``timeout`` at the most."""
         with self._mutex:
             self._done.wait_for(lambda: key not in self.entries, timeout)
+
+    def wait_until_empty(self, timeout: float) -> None:
+        """Wait until all work is done, for ``timeout`` seconds at the most."""
+        with self._mutex:
+            self._done.wait_for(lambda: not self.entries, timeout)
+
+    def ask_to_end(self) -> None:
+        """Let the thread end after the work that is due, and forget the rest."""
+        with self._mutex:
+            self._is_ending = True
+            self._changed.notify_all()
+
+    def join(self, timeout: float) -> None:
+        """Wait for the end of the thread, for ``timeout`` seconds at the most."""
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout)
 
     def _run(self) -> None:
         while True:
@@ -170,7 +201,7 @@ class Timetable:
             with self._mutex:
                 is_current = self._is_current(entry)
                 if is_current and due is not None:
-                    self.add(entry.key, entry.work, due)
+                    self._put(entry.key, entry.work, due)
                 elif is_current:
                     self.remove(entry.key)
 
@@ -185,13 +216,16 @@ class Timetable:
                 while self._heap and not self._is_current(self._heap[0]):
                     heappop(self._heap)
                     was_used = True
-                if not self._heap and not was_used:
-                    # Under the condition, so that the next add() starts a thread.
-                    self._thread = None
-                    return None
                 pause = self.idle_seconds
                 if self._heap and (pause := self._heap[0].due - uptime()) <= 0:
                     return self._heap[0]
+                if self._is_ending or (not self._heap and not was_used):
+                    # Under the condition, so that the next add() starts a thread.
+                    self._is_over = True
+                    self.entries.clear()
+                    self._heap.clear()
+                    self._done.notify_all()
+                    return None
                 pause, was_used = min(pause, self.watch_interval_seconds), False
                 self._looks_at = uptime() + pause
                 self._changed.wait(pause)
@@ -213,6 +247,12 @@ class Background(Timetable):
         """Call ``work`` soon; ``RuntimeError`` if no thread can be started."""
         self.add(object(), partial(self._start, work))
 
+    def join(self, timeout: float) -> None:
+        """See Timetable.join(); wait for the work under way as well."""
+        until = uptime() + timeout
+        super().join(timeout)
+        wait(self._under_way, max(0.0, until - uptime()))
+
     def _start(self, work: Callable[[], object]) -> None:
         self._under_way = [each for each in self._under_way if not each.done()]
         if len(self._under_way) == self.thread_limit:
@@ -223,3 +263,19 @@ class Background(Timetable):
 
 
 losses: Background = Background("losses")
+
+
+def end_threads(timeout: float) -> None:
+    """
+    End the threads of all timetables, each after the work that is due.
+
+    Wait for them for ``timeout`` seconds at the most. Work that is due later is
+    forgotten. New work starts a thread again.
+    """
+    until = uptime() + timeout
+    for ends_last in (False, True):
+        ending = [each for each in list(_timetables) if each.ends_last == ends_last]
+        for timetable in ending:
+            timetable.ask_to_end()
+        for timetable in ending:
+            timetable.join(max(0.0, until - uptime()))

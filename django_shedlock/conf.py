@@ -80,6 +80,7 @@ HISTORY_RETENTION = Setting[Duration | None](
     "SHEDLOCK_HISTORY_RETENTION", (*DURATION_TYPES, NoneType), "30d"
 )
 GRACE = Setting[Duration]("SHEDLOCK_GRACE", DURATION_TYPES, "5m")
+EXIT_TIMEOUT = Setting[Duration]("SHEDLOCK_EXIT_TIMEOUT", DURATION_TYPES, "10s")
 SITE_URL = Setting[str]("SHEDLOCK_SITE_URL", (str,), "")
 COMMANDS = Setting[dict[str, object]]("SHEDLOCK_COMMANDS", (dict,), {})
 CRONTAB = Setting[dict[str, dict[str, Any]]]("SHEDLOCK_CRONTAB", (dict,), {})

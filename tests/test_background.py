@@ -161,7 +161,8 @@ def test_thread_that_was_needed_meanwhile_goes_on(
     monkeypatch.setattr(timetable._changed, "wait", wait)
     assert timetable._next() is None
     assert waits == [Timetable.idle_seconds] * 4
-    assert timetable._thread is None
+    assert timetable._is_over
+    timetable._thread = None
 
 
 def test_later_entry_takes_the_place_of_one_with_its_key(timetable: Timetable) -> None:

@@ -233,7 +233,6 @@ NUMBERS = {
     "with 5 seconds for each part of an answer": webhooks.POST_TIMEOUT_SECONDS,
     "a ping that fails is tried 3 times": webhooks.POST_TRIES,
     "up to 100 pings wait for it": apps.WAITING_PINGS_LIMIT,
-    "for 5 seconds at the most, after its locks": apps.FLUSH_TIMEOUT_SECONDS,
     "a name that is longer than 50 characters is cut": len(slug_of("a" * 100)),
     "holds up the others for 5 seconds": background.Background.hanging_after_seconds,
 }

@@ -26,10 +26,10 @@ def python(*args: str, **options: Any) -> subprocess.CompletedProcess[str]:
 
 JOB = """
 background clocks conf durations exceptions execution execution.active
-execution.cancellation execution.executor execution.keep_alive forking locks
-locks.configuration locks.lock locks.patterns locks.pauses locks.status mutexes
-providers providers.base providers.unlocked registry registry.decorators registry.jobs
-registry.names schedules schedules.cron schedules.state signals
+execution.cancellation execution.executor execution.keep_alive execution.shutdown
+forking locks locks.configuration locks.lock locks.patterns locks.pauses locks.status
+mutexes providers providers.base providers.unlocked registry registry.decorators
+registry.jobs registry.names schedules schedules.cron schedules.state signals
 """
 """The modules that ``import django_shedlock`` loads: those that every job needs."""
 APP = """

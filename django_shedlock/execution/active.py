@@ -1,6 +1,7 @@
 """The locks of the calling code, and those of this process."""
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,6 +30,17 @@ class Body:
     lock: Lock | None = None
     """The lock that it is or was inside."""
     loop: asyncio.AbstractEventLoop | None = None
+    thread: threading.Thread | None = None
+    """The thread that went into the lock."""
+
+    @property
+    def may_run(self) -> bool:
+        """Whether another thread of this process may still run its code."""
+        if self.loop is not None:
+            return self.loop.is_running()
+        if self.thread is None or self.thread is threading.current_thread():
+            return False
+        return self.thread.is_alive()
 
     @property
     def can_leave(self) -> bool:
@@ -38,7 +50,7 @@ class Body:
     def enter(self, lock: Lock) -> None:
         """Go into a lock that was acquired for this body."""
         with _held.mutex:
-            self.lock = lock
+            self.lock, self.thread = lock, threading.current_thread()
             _held.insides[lock] = _Inside(self, {self})
 
     def reenter(self, provider: str, name: str) -> Lock | None:
@@ -48,7 +60,7 @@ class Body:
             if (lock.provider.alias, lock.name) == (provider, name) and lock.is_active:
                 with _held.mutex:  # else the last one could leave meanwhile
                     if lock in _held.insides:
-                        self.lock = lock
+                        self.lock, self.thread = lock, threading.current_thread()
                         _held.insides[lock].bodies.add(self)
                         return lock
         return None
@@ -91,6 +103,23 @@ def was_deserted(lock: Lock) -> bool:
             return False
         del _held.insides[lock]
         return True
+
+
+def take_left_locks() -> list[Lock]:
+    """
+    Return the locks under which no other thread runs code, and forget their bodies.
+
+    So the calling thread, too, must run no more code under them.
+    """
+    with _held.mutex:
+        left = [
+            lock
+            for lock, inside in _held.insides.items()
+            if lock.is_ours and not any(body.may_run for body in inside.bodies)
+        ]
+        for lock in left:
+            del _held.insides[lock]
+    return left
 
 
 @dataclass

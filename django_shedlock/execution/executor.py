@@ -3,11 +3,13 @@
 import asyncio
 import inspect
 import math
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
+    ExitStack,
     asynccontextmanager,
     contextmanager,
     nullcontext,
@@ -22,7 +24,7 @@ from django.core.exceptions import SynchronousOnlyOperation
 
 from django_shedlock import conf
 from django_shedlock.background import outside_event_loop
-from django_shedlock.clocks import Backoff
+from django_shedlock.clocks import Backoff, uptime
 from django_shedlock.durations import format_left
 from django_shedlock.exceptions import (
     InvalidLockConfiguration,
@@ -39,6 +41,7 @@ from django_shedlock.execution.keep_alive import (
     release_later,
     unguard,
 )
+from django_shedlock.execution.shutdown import exit_timeout_seconds
 from django_shedlock.locks.configuration import LockOptions, LockRequest, make_request
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.status import LockHolder
@@ -253,6 +256,10 @@ def attempt(
                     break
                 (sleep or time.sleep)(pause)
         if holder is None:
+            if body.lock is None and lock.is_lost:
+                # The acquisition waited for the row for longer than its lease, which
+                # begins after such a wait.
+                lock.refresh()
             with activated(lock), surrounded(lock) if around_body else UNSURROUNDED:
                 if body.lock is None:
                     body.enter(lock)
@@ -340,6 +347,13 @@ def next_pause(backoff: Backoff, holder: LockHolder) -> float | None:
     return backoff.pause(lease if lease > 0 else math.inf)
 
 
+def _acquire(lock: Lock) -> LockHolder | None:
+    holder = lock.provider.acquire(lock)
+    if holder is None and lock.is_lost:
+        lock.refresh()  # see attempt()
+    return holder
+
+
 def _refuse_if_lost(lock: Lock) -> None:
     # The store answered late, or a receiver took its time.
     if lock.is_lost:
@@ -353,7 +367,7 @@ def _refuse_if_lost(lock: Lock) -> None:
 
 async def _aacquire(lock: Lock) -> LockHolder | None:
     # Shielded: a cancelled caller would leave a lock behind that nobody releases.
-    acquiring = asyncio.ensure_future(sync_to_async(lock.provider.acquire)(lock))
+    acquiring = asyncio.ensure_future(sync_to_async(_acquire)(lock))
 
     async def undo(cancellation: BaseException) -> None:
         # The caller gets the cancellation, not this.
@@ -370,7 +384,7 @@ async def _aacquire(lock: Lock) -> LockHolder | None:
     try:
         return await asyncio.shield(acquiring)
     except asyncio.CancelledError as cancellation:
-        await asyncio.shield(undo(cancellation))
+        await _outlast_cancellations(asyncio.ensure_future(undo(cancellation)))
         raise
     except BaseException as error:
         _release_if_acquired(lock, error)
@@ -438,23 +452,55 @@ async def _arelease(lock: Lock, error: BaseException | None) -> None:
 
     release = lock.arelease(error)
     releasing = loop.create_task(release)
-    releasing.add_done_callback(report)  # also if the caller is cancelled
+    releasing.add_done_callback(report)
     try:
-        await asyncio.shield(releasing)
+        await _outlast_cancellations(releasing)
     except GeneratorExit:  # the loop was closed, perhaps before the release began
         if not loop.is_running():
             release.close()  # else Python warns that nobody awaited it
-        release_later(lock, error)
         raise
     except Exception:  # see report()
         return
+    finally:
+        if not releasing.done():
+            release_later(lock, error)
+
+
+async def _outlast_cancellations(work: "asyncio.Future[Any]") -> None:
+    """
+    Wait for the work, and raise the last cancellation of this task after it.
+
+    After the first cancellation, wait for ``SHEDLOCK_EXIT_TIMEOUT`` at the most.
+    """
+    try:
+        await asyncio.shield(work)
+    except asyncio.CancelledError as first:
+        cancellation = first
+    else:
+        return
+    until = uptime() + exit_timeout_seconds()
+    with ExitStack() as stack:
+        if "anyio" in sys.modules:
+            # It would cancel at each turn of the loop, and keep a core busy meanwhile.
+            from anyio import CancelScope
+
+            stack.enter_context(CancelScope(shield=True))
+        while not work.done() and (left := until - uptime()) > 0:
+            try:
+                await asyncio.wait([work], timeout=left)
+            except asyncio.CancelledError as again:
+                cancellation = again
+            except GeneratorExit:
+                stack.pop_all()  # a scope can't be left outside its task
+                raise
+    raise cancellation
 
 
 def _report_failed_release(
     lock: Lock, error: BaseException | None, failure: Exception
 ) -> None:
     why = message_of(failure)
-    text = "Lock %r could not be released, and is tried again until its lease ends: %s"
+    text = "Lock %r could not be released, and is tried again: %s"
     logger.error(text, lock.name, why)
     if error is not None:
         error.add_note(f"Then lock {lock.name!r} could not be released: {why}")

@@ -134,7 +134,8 @@ class LateRelease:
         else:
             if released:
                 late = uptime() - self._since
-                logger.warning("Lock %r was released, %.1f s late.", name, late)
+                level = logging.WARNING if late >= 1 else logging.INFO
+                logger.log(level, "Lock %r was released, %.1f s late.", name, late)
             if released or self._was_acquired:
                 return None
         if left := self._lock.remaining().total_seconds():

@@ -1,6 +1,5 @@
 """The connection on which a lock statement runs, and when it is sent again."""
 
-import atexit
 import os
 import random
 import socket
@@ -234,6 +233,17 @@ def has_own_transaction(connection: BaseDatabaseWrapper) -> bool:
     return False
 
 
+class ConnectionWatch(Timetable):
+    """Watches the private connections; its end closes those that are idle."""
+
+    ends_last = True
+
+    def join(self, timeout: float) -> None:
+        """See Timetable.join()."""
+        super().join(timeout)
+        private_connections.close_idle()
+
+
 class PrivateConnections:
     """
     Connections in autocommit that only lock statements use.
@@ -249,7 +259,7 @@ class PrivateConnections:
 
     def __init__(self) -> None:
         self._inherited: list[object] = []
-        self._watching = Timetable("connections")
+        self._watching = ConnectionWatch("connections")
         self.forget()
 
     def forget(self) -> None:
@@ -317,7 +327,7 @@ class PrivateConnections:
     ) -> None:
         with self._mutex:
             self._lent[connection] = (time.monotonic(), answer)
-            if not self._is_watched:
+            if not self._is_watched or self not in self._watching.entries:
                 with suppress(RuntimeError):  # no room for a thread: the next one tries
                     due = uptime() + self.watch_interval_seconds
                     self._watching.add(self, self._watch, due)
@@ -345,7 +355,6 @@ class PrivateConnections:
 
 
 private_connections: PrivateConnections = renewed_in_child(PrivateConnections())
-atexit.register(private_connections.close_idle)
 
 
 def copy_of(like: BaseDatabaseWrapper) -> BaseDatabaseWrapper:

@@ -228,3 +228,14 @@ def skipped_hosts(project: Project) -> set[str]:
     """Return of which beats a task was skipped."""
     tasks = [task for task in project.results() if task["status"] == "SUCCESS"]
     return {task["args"][0] for task in tasks if task["result"] is None}
+
+
+def test_process_of_a_pool_ends_in_order(make_project: MakeProject) -> None:
+    """A lock that its process never released is free once the worker has ended."""
+    project = make_project(apps=["django_shedlock.contrib.celery"])
+    worker = project.worker("--pool=prefork")
+    assert ended(project.send("left_open")) == RAN
+    assert is_held("left open")
+    worker.terminate()
+    assert worker.wait(PATIENCE) == 0
+    assert not is_held("left open")

@@ -16,6 +16,7 @@ from django.core.management import call_command
 from django.core.management.base import SystemCheckError
 
 from django_shedlock import LockLost, checks, execute, hold, scheduler_lock, webhooks
+from django_shedlock.background import end_threads
 from django_shedlock.contrib.pings import apps
 from django_shedlock.contrib.pings import checks as pings_checks
 from django_shedlock.contrib.pings.checks import check_pings
@@ -37,12 +38,11 @@ settings.configure(
     INSTALLED_APPS=["django_shedlock", "django_shedlock.contrib.pings"],
     SHEDLOCK_PROVIDERS=MEMORY_PROVIDERS,
     SHEDLOCK_PINGS={"*": sys.argv[1] + "/{name}"},
+    SHEDLOCK_EXIT_TIMEOUT=float(sys.argv[2]),
 )
 import django
 django.setup()
 from django_shedlock import hold
-from django_shedlock.contrib.pings import apps
-apps.FLUSH_TIMEOUT_SECONDS = float(sys.argv[2])
 with hold("nightly"):
     pass
 """
@@ -72,7 +72,7 @@ def pinging(web: Web, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterato
     settings.SHEDLOCK_PINGS = {"*": f"{web.url}/secret/{{name}}"}
     with locked_in_memory(), installed("django_shedlock.contrib.pings"):
         yield
-    apps.flush()
+    end_threads(PATIENCE)
     apps._hosts.clear()
 
 
@@ -264,13 +264,12 @@ def test_pings_that_wait_have_a_bound(
 ) -> None:
     """A worker whose service is away for days needs no more memory."""
     monkeypatch.setattr(apps, "WAITING_PINGS_LIMIT", 3)
-    monkeypatch.setattr(apps, "FLUSH_TIMEOUT_SECONDS", PATIENCE)
     web.answers.clear()
     run("nightly")
     run("nightly")
     assert "Lock 'nightly': no ping, since 3 wait." in caplog.text
     web.answers.set()
-    apps.flush()
+    end_threads(PATIENCE)
     assert len(web.sent) == 3
 
 

@@ -100,3 +100,15 @@ def test_job_that_times_out_gives_its_lock_back(
     [run] = LockRun.objects.all()
     assert (run.outcome, run.exception_type) == (RunOutcome.FAILED, exception)
     assert LockRecord.objects.filter(released_at__isnull=False).count() == 1
+
+
+@needs_redis
+def test_process_of_a_job_ends_in_order(
+    workers: Workers, queue: Queue, enqueue: Callable[..., Job]
+) -> None:
+    """A lock that its process never released is free once that has ended."""
+    enqueue("leave_open")
+    workers.call(WORKER, os.environ[REDIS_VARIABLE], queue.name)
+    [record] = LockRecord.objects.all()
+    assert record.name == "left open"
+    assert record.released_at is not None

@@ -805,6 +805,7 @@ def test_refused_release_is_tried_again(
     def receiver(*, released: bool, exception: Any, **kwargs: Any) -> None:
         outcomes.append((released, exception))
 
+    caplog.set_level(logging.INFO)
     go_on = threading.Event()
     asked = refuse_releases(monkeypatch, 3, go_on)
     with received_by(lock_released, receiver):

@@ -1,4 +1,4 @@
-"""The app that distinguishes retries of tasks from first attempts."""
+"""The app that knows retries of tasks, and ends worker processes in order."""
 
 from contextlib import ExitStack, suppress
 from datetime import datetime
@@ -11,6 +11,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils import timezone
 
 from django_shedlock.clocks import host_now
+from django_shedlock.execution.shutdown import shut_down
 from django_shedlock.registry.jobs import starting
 from django_shedlock.schedules.state import Start, Trigger
 
@@ -33,7 +34,7 @@ class CeleryConfig(AppConfig):
 
     def ready(self) -> None:
         """
-        Connect the receivers through which jobs know that an attempt is a retry.
+        Connect the receivers that know retries, and those of a process's end.
 
         Raises ``ImproperlyConfigured`` if Celery is missing.
         """
@@ -42,11 +43,17 @@ class CeleryConfig(AppConfig):
                 f"{self.name!r} is in INSTALLED_APPS, but Celery is missing: install "
                 "celery, or remove the app."
             )
-        from celery.signals import before_task_publish, task_postrun, task_prerun
+        from celery.signals import (
+            before_task_publish,
+            task_postrun,
+            task_prerun,
+            worker_process_shutdown,
+        )
 
         before_task_publish.connect(stamp)
         task_prerun.connect(begin)
         task_postrun.connect(end)
+        worker_process_shutdown.connect(end_process)
 
 
 def stamp(*, headers: dict[str, object], **kwargs: object) -> None:
@@ -69,6 +76,11 @@ def begin(*, task: "Task", **kwargs: object) -> None:
 def end(*, task: "Task", **kwargs: object) -> None:
     """Forget this attempt, however it ended."""
     _attempts.pop(task.request, ExitStack()).close()
+
+
+def end_process(**kwargs: object) -> None:
+    """Release what is held: a process of Celery's pool leaves without atexit."""
+    shut_down()
 
 
 def start_of(request: "Context") -> Start:

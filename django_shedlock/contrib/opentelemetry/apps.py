@@ -7,7 +7,7 @@ from django.apps import AppConfig
 from opentelemetry import trace
 
 from django_shedlock import signals
-from django_shedlock.contrib import at_end_of_child
+from django_shedlock.execution.shutdown import process_ends
 from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.status import RunOutcome
@@ -17,6 +17,7 @@ from django_shedlock.providers.unlocked import UnlockedProvider
 tracer: trace.Tracer = trace.get_tracer("django_shedlock")
 _spans: WeakKeyDictionary[Lock, trace.Span] = WeakKeyDictionary()
 """The open span of each run."""
+EXPORT_TIMEOUT_MILLISECONDS = 5000
 
 
 class OpenTelemetryConfig(AppConfig):
@@ -30,6 +31,7 @@ class OpenTelemetryConfig(AppConfig):
         signals.lock_not_acquired.connect(note_skip)
         signals.lock_lost.connect(note_loss)
         signals.lock_released.connect(end_span)
+        process_ends.connect(send_spans)
 
 
 def span_around(lock: Lock) -> AbstractContextManager[object]:
@@ -46,9 +48,15 @@ def span_around(lock: Lock) -> AbstractContextManager[object]:
     }
     # If a project's sampler or processor raises, the job runs without a span.
     _spans[lock] = span = tracer.start_span("shedlock.run", attributes=attributes)
-    at_end_of_child(getattr(trace.get_tracer_provider(), "force_flush", bool))
     # The release ends the span, with the outcome and the exception without secrets.
     return trace.use_span(span, record_exception=False, set_status_on_exception=False)
+
+
+def send_spans(**kwargs: object) -> None:
+    """Wait until the spans are exported: the process ends, perhaps without atexit."""
+    provider = trace.get_tracer_provider()
+    if hasattr(provider, "force_flush"):  # without an SDK there is nothing to export
+        provider.force_flush(EXPORT_TIMEOUT_MILLISECONDS)
 
 
 def note_skip(

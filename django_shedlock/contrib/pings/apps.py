@@ -1,6 +1,5 @@
 """The app that pings an address when a run begins and ends, and its receivers."""
 
-import atexit
 from collections import defaultdict
 from fnmatch import fnmatchcase
 from importlib import import_module
@@ -11,8 +10,6 @@ from django.apps import AppConfig
 
 from django_shedlock import conf, signals
 from django_shedlock.background import Timetable
-from django_shedlock.clocks import uptime
-from django_shedlock.contrib import at_end_of_child
 from django_shedlock.contrib.slugs import slug_of
 from django_shedlock.exceptions import described
 from django_shedlock.locks.lock import Lock
@@ -21,7 +18,6 @@ from django_shedlock.webhooks import post
 
 WAITING_PINGS_LIMIT = 100
 """If so many pings wait for one host, further ones are left out."""
-FLUSH_TIMEOUT_SECONDS = 5.0
 
 
 def _make_timetable() -> Timetable:
@@ -44,7 +40,6 @@ class PingsConfig(AppConfig):
         signals.lock_acquired.connect(ping_start)
         signals.lock_lost.connect(ping_end)
         signals.lock_released.connect(ping_end)
-        atexit.register(flush)
 
 
 def ping_start(*, lock: Lock, **kwargs: object) -> None:
@@ -85,14 +80,6 @@ def ping_end(
     _ping(lock.name, address, "/fail", fits["exception_message"])
 
 
-def flush() -> None:
-    """Wait until all pings are sent, at most for ``FLUSH_TIMEOUT_SECONDS``."""
-    end = uptime() + FLUSH_TIMEOUT_SECONDS
-    for host in list(_hosts.values()):
-        for ping in list(host.entries):
-            host.wait_until_done(ping, max(0, end - uptime()))
-
-
 def _ping(name: str, address: str, ending: str = "", text: str = "") -> None:
     parts = urlsplit(address)
     if len(_hosts[parts.netloc].entries) >= WAITING_PINGS_LIMIT:
@@ -108,7 +95,6 @@ def _ping(name: str, address: str, ending: str = "", text: str = "") -> None:
         _send(name, parts._replace(path=path).geturl(), text)
 
     _hosts[parts.netloc].add(object(), send)
-    at_end_of_child(flush)
 
 
 def _send(name: str, address: str, text: str) -> None:

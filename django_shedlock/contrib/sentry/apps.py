@@ -11,8 +11,8 @@ from sentry_sdk.crons import MonitorStatus, capture_checkin
 
 from django_shedlock import signals
 from django_shedlock.clocks import uptime
-from django_shedlock.contrib import at_end_of_child
 from django_shedlock.contrib.slugs import slug_of
+from django_shedlock.execution.shutdown import process_ends
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.status import RunOutcome
 
@@ -52,6 +52,7 @@ class SentryConfig(AppConfig):
         signals.lock_extended.connect(keep_open)
         signals.lock_lost.connect(check_out)
         signals.lock_released.connect(check_out)
+        process_ends.connect(send_check_ins)
 
 
 def check_in(*, lock: Lock, **kwargs: object) -> None:
@@ -75,7 +76,6 @@ def check_in(*, lock: Lock, **kwargs: object) -> None:
     key = capture_checkin(slug, None, MonitorStatus.IN_PROGRESS, None, monitor)
     if key is not None:
         _open[lock] = CheckIn(slug, key, now, now)
-        at_end_of_child(sentry_sdk.flush)
 
 
 def keep_open(*, lock: Lock, **kwargs: object) -> None:
@@ -98,3 +98,8 @@ def check_out(
         outcome = RunOutcome.of(exception, released=released)
         status = MonitorStatus.ERROR if outcome.is_bad else MonitorStatus.OK
         capture_checkin(found.slug, found.key, status, uptime() - found.began)
+
+
+def send_check_ins(**kwargs: object) -> None:
+    """Wait until Sentry has the check-ins: the process ends, perhaps without atexit."""
+    sentry_sdk.flush()

@@ -6,11 +6,12 @@ import asyncio
 import signal
 import sys
 import time
+from contextlib import ExitStack
 from threading import Thread, get_ident
 
 from asgiref.sync import sync_to_async
 
-from django_shedlock import scheduler_lock
+from django_shedlock import hold, scheduler_lock
 from tests.support.queues.notes import notes, run_until_allowed
 
 
@@ -73,3 +74,11 @@ def failing() -> None:
     """Fail, and keep the lock for a while."""
     notes().write("run")
     raise ZeroDivisionError
+
+
+left_open = ExitStack()
+
+
+def leave_open() -> None:
+    """Hold a lock that nobody releases before the process ends."""
+    left_open.enter_context(hold("left open", lock_at_most_for="30m"))
