@@ -11,7 +11,7 @@ from django.core.exceptions import FullResultSet
 from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
-from django.db.models import QuerySet
+from django.db.models import Case, QuerySet, When
 from django.db.models.constants import OnConflict
 from django.db.models.sql import InsertQuery, Query, UpdateQuery
 
@@ -289,6 +289,11 @@ class Reported(models.Func):
         return compiler.compile(self.source_expressions[0])
 
 
+def row_wait_of(duration: str) -> TransactionSetting:
+    """Return the condition by which a private connection waits no longer for a row."""
+    return TransactionSetting("lock_timeout", duration, ROW_WAIT_SETTING)
+
+
 class BaseUpdate(Statement[Changes, R]):
     """An UPDATE, built from a queryset and its new columns."""
 
@@ -297,8 +302,8 @@ class BaseUpdate(Statement[Changes, R]):
 
     def _compile(self, built: Changes, connection: BaseDatabaseWrapper) -> Compiled:
         records, columns = built
-        limit = TransactionSetting("lock_timeout", self.row_wait, ROW_WAIT_SETTING)
-        query: Any = records.filter(limit).query.chain(UpdateQuery)
+        limited = records.filter(row_wait_of(self.row_wait))
+        query: Any = limited.query.chain(UpdateQuery)
         query.add_update_values(columns)
         query.annotations = {}
         compiler = query.get_compiler(connection=connection)
@@ -401,6 +406,9 @@ class BaseInsert(Statement[Row, R]):
     ``updated`` instead. Without them it stays as it is.
     """
 
+    row_wait: ClassVar[str] = "1s"
+    """On a private connection it waits no longer for another row of this key."""
+
     def __init__(
         self,
         build: Callable[[], Row],
@@ -414,6 +422,10 @@ class BaseInsert(Statement[Row, R]):
 
     def _compile(self, built: Row, connection: BaseDatabaseWrapper) -> Compiled:
         model, columns = built
+        # An INSERT has no WHERE, so the limit is a part of its first value.
+        first = next(iter(columns))
+        limit = row_wait_of(self.row_wait)
+        columns = {**columns, first: Case(When(limit, then=columns[first]))}
         query = InsertQuery(model, **self._on_conflict(model, connection))
         known = model._meta.concrete_fields
         fields = [field for field in known if field.name in columns]
