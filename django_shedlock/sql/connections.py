@@ -96,8 +96,9 @@ def run(
             elif may_try and errors.is_conflict(error):
                 time.sleep(random.uniform(0.005, 0.03))
             elif may_try and may_reconnect and errors.may_be_lost_connection(error):
+                is_unfit = not is_private and errors.is_unfit_server(error)
                 may_reconnect, is_private, is_ready = False, may_leave, False
-                _close_if_dead(caller)
+                _close_if_useless(caller, is_unfit=is_unfit)
                 private_connections.close_idle(using)
             elif has_no_answer:
                 message = f"the connection broke before the answer: {error}"
@@ -140,12 +141,30 @@ def delete_here(queryset: "QuerySet[Model]", using: str) -> int:
     return run_here(delete, using)
 
 
-def _close_if_dead(caller: BaseDatabaseWrapper) -> None:
+def _close_if_useless(caller: BaseDatabaseWrapper, *, is_unfit: bool) -> None:
+    """Close a connection that is dead, or whose server can't write any more."""
     # Inside a transaction the caller has to learn of it.
     if caller.connection is None or in_callers_transaction(caller):
         return
-    if caller.get_autocommit() and not caller.is_usable():
+    if not caller.is_usable():
         caller.close()
+    elif is_unfit and not _has_hidden_transaction(caller):
+        if caller.vendor == "postgresql":
+            # Else a pool would lend it again, since it works.
+            caller.connection.close()
+        close(caller)
+
+
+def _has_hidden_transaction(connection: BaseDatabaseWrapper) -> bool:
+    """Return whether MySQL or MariaDB has a transaction that its driver can't see."""
+    if connection.vendor != "mysql":
+        return False
+    try:
+        # Refused inside a transaction; else it is for the next one.
+        _execute(connection, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    except Error:
+        return True
+    return False
 
 
 def _given(

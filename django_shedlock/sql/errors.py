@@ -15,8 +15,20 @@ from django_shedlock.exceptions import LockProviderError
 # PostgreSQL's states are texts, MySQL's and MariaDB's numbers are integers.
 CONFLICT_CODES: set[str | int] = {"40001", "40P01", 1213, 1020}
 """Serialization failures, deadlocks, and MariaDB's "record has changed"."""
+LOCK_TIMEOUT_CODES: set[str | int] = {"55P03", 1205, 3572}
+"""A row, or a table, belonged to somebody else for too long."""
+READ_ONLY_CODES: set[str | int] = {"25006", 1290, 1792, 1836, 1874}
+"""The server writes nothing: a replica, or a former primary after a fail-over."""
+UNAVAILABLE_CODES: set[str | int] = {"57P01", "57P02", "57P03", 1047, 1053, 3032}
+"""The server shuts down, starts, is offline, or has lost the others of its cluster."""
+ENDED_SESSION_CODES: set[str | int] = {"25P03", "25P04", "57P05", 1927, 4031}
+"""The server has ended the connection: a time limit, or an administrator."""
+INTERRUPTED_CODES: set[str | int] = {"57014", 1317, 1969, 3024}
+"""A time limit, or an administrator, has ended the statement."""
+MISSING_COLUMN_CODES: set[str | int] = {"42703", 1054}
 SQLITE_BUSY, SQLITE_LOCKED, SQLITE_BUSY_SNAPSHOT = 5, 6, 517
 """As in Python's sqlite3, which is not loaded for other databases."""
+JAVA_URL = "https://django-shedlock.readthedocs.io/en/latest/stores/java.html"
 LOST_CONNECTION_NUMBERS = {0, 1053, 1927, *range(2000, 3000)}
 """Those of MySQL and MariaDB: from 2000 on the client's."""
 
@@ -64,8 +76,24 @@ def is_busy(error: Error) -> bool:
 
 def is_lock_timeout(error: Error) -> bool:
     """Whether the statement waited too long for a row that somebody else has."""
-    known = not {"55P03", 1205, 3572}.isdisjoint(_codes(error))
+    known = not LOCK_TIMEOUT_CODES.isdisjoint(_codes(error))
     return known or str(error).startswith("ORA-00054")
+
+
+def is_unfit_server(error: Error) -> bool:
+    """
+    Whether the connection may be well, but its server can't write.
+
+    After a fail-over a fresh connection leads to another server.
+    """
+    codes = _codes(error)
+    return not (READ_ONLY_CODES | UNAVAILABLE_CODES).isdisjoint(codes)
+
+
+def is_missing_column(error: Error) -> bool:
+    """Whether the table was made by somebody else, such as ShedLock for Java."""
+    known = not MISSING_COLUMN_CODES.isdisjoint(_codes(error))
+    return known or str(error).startswith(("no such column", "ORA-00904"))
 
 
 def is_missing_table(error: BaseException) -> bool:
@@ -83,10 +111,14 @@ def migrate_command(using: str) -> str:
 
 
 def may_be_lost_connection(error: Error) -> bool:
-    """Whether the connection may be gone; drivers say it in dozens of ways."""
+    """Whether a fresh connection may help; drivers say it in dozens of ways."""
+    codes = _codes(error)
+    # psycopg has other classes for some of these.
+    if is_unfit_server(error) or not ENDED_SESSION_CODES.isdisjoint(codes):
+        return True
     is_of_connection = isinstance(error, OperationalError | InterfaceError)
     # After an interrupt MySQL's driver calls it a ProgrammingError.
-    is_of_connection = is_of_connection or _codes(error)[1] in LOST_CONNECTION_NUMBERS
+    is_of_connection = is_of_connection or codes[1] in LOST_CONNECTION_NUMBERS
     return is_of_connection and not is_lock_timeout(error)
 
 
@@ -95,20 +127,10 @@ def is_lost_reply(error: Error) -> bool:
     if not may_be_lost_connection(error):
         return False
     # What the server itself refused has changed nothing.
-    state, number = _codes(error)
+    state, number, _ = _codes(error)
     if state is not None:
         return state.startswith(("08", "57P"))  # the connection ended
     return not isinstance(number, int) or number in LOST_CONNECTION_NUMBERS
-
-
-def is_refusal(error: Error) -> bool:
-    """Whether the server refused the statement itself, and would do so again."""
-    if isinstance(error, NoAnswer | StaleTransaction):
-        return False
-    if isinstance(error, IntegrityError):
-        return True
-    is_sqlite = hasattr(error.__cause__, "sqlite_errorcode")
-    return not is_conflict(error) and (is_sqlite or not is_lost_reply(error))
 
 
 def describe(error: Error) -> str:
@@ -117,25 +139,50 @@ def describe(error: Error) -> str:
     what = f"{type(error).__name__}: {lines[0].rstrip('.')}."
     if isinstance(error, NoAnswer) and isinstance(error.__cause__, Error):
         error = error.__cause__
-    room = ""
+    return f"{what} {_advice(error)}"
+
+
+def _advice(error: Error) -> str:
+    codes = _codes(error)
     if isinstance(error, StaleTransaction):
         return (
-            f"{what} On SQLite, use locks before the transaction reads, or give the "
-            "database the option `transaction_mode`: `IMMEDIATE`."
+            "On SQLite, use locks before the transaction reads, or give the database "
+            "the option `transaction_mode`: `IMMEDIATE`."
         )
     if is_lock_timeout(error):
-        holder = "perhaps your own, which called fence()?"
-        return f"{what} A transaction keeps its row: {holder}"
-    if not CONFLICT_CODES.isdisjoint(_codes(error)):
-        return f"{what} Another transaction came first: run this one again."
+        return "A transaction keeps its row: perhaps your own, which called fence()?"
+    if not CONFLICT_CODES.isdisjoint(codes):
+        return "Another transaction came first: run this one again."
+    if not READ_ONLY_CODES.isdisjoint(codes):
+        return (
+            "It is read-only, as a replica is, and a former primary after a fail-over: "
+            "let the provider's `using` lead to the primary."
+        )
+    if "SQLITE_READONLY" in codes:
+        return "The file and its folder have to be writable for this user."
+    if not INTERRUPTED_CODES.isdisjoint(codes):
+        return (
+            "A time limit of your database ended the statement, or an administrator "
+            "did. Is the server busy, or the limit too short?"
+        )
+    if is_missing_column(error):
+        return (
+            "If ShedLock for Java made the table, Django has to make its own: see "
+            f"{JAVA_URL}. Else run `python manage.py migrate`."
+        )
+    room = ""
     if may_be_lost_connection(error):
         room = " has its pooler room for one more connection,"
     migrated = "did `python manage.py migrate` run on it?"
-    return f"{what} Is the database reachable,{room} and {migrated}"
+    return f"Is the database reachable,{room} and {migrated}"
 
 
-def _codes(error: Error) -> tuple[str | None, object]:
+def _codes(error: Error) -> tuple[str | None, object, str | None]:
+    """Return PostgreSQL's state, MySQL's number, and SQLite's name of the error."""
     # psycopg 3 calls it sqlstate, psycopg2 pgcode. MySQL's number comes first.
     cause = error.__cause__
     state = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
-    return state, error.args[0] if error.args else None
+    # As in SQLITE_READONLY_DBMOVED: two words are the primary code.
+    name = getattr(cause, "sqlite_errorname", None)
+    primary = name and "_".join(name.split("_")[:2])
+    return state, error.args[0] if error.args else None, primary

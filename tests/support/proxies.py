@@ -9,10 +9,14 @@ from contextlib import contextmanager, suppress
 
 
 class Proxy:
-    """Passes on what comes to its port of loopback, while it is not cut."""
+    """
+    Passes on what comes to its port of loopback, while it is not cut.
 
-    def __init__(self, port: int):
-        self._target = port
+    ``address`` is the server's port, or the path of its Unix socket.
+    """
+
+    def __init__(self, address: int | str):
+        self._target = address
         self._passes = threading.Event()
         self._passes.set()
         self._sockets: list[socket.socket] = []
@@ -28,6 +32,10 @@ class Proxy:
             yield
         finally:
             self._passes.set()
+
+    def lead_to(self, address: int | str) -> None:
+        """Let new connections lead to another server, as a changed name does."""
+        self._target = address
 
     def close(self) -> None:
         """End all connections, and listen no more; what is under way is lost."""
@@ -46,7 +54,7 @@ class Proxy:
 
     def _connect(self, client: socket.socket) -> None:
         try:
-            server = socket.create_connection(("127.0.0.1", self._target))
+            server = connected_to(self._target)
         except OSError:
             client.close()
             return
@@ -64,10 +72,23 @@ class Proxy:
                 each.shutdown(socket.SHUT_RDWR)
 
 
+def connected_to(address: int | str) -> socket.socket:
+    """Connect to a port of loopback, or to a Unix socket."""
+    if isinstance(address, int):
+        return socket.create_connection(("127.0.0.1", address))
+    connected = socket.socket(socket.AF_UNIX)
+    try:
+        connected.connect(address)
+    except OSError:
+        connected.close()
+        raise
+    return connected
+
+
 @contextmanager
-def proxy(port: int) -> Iterator[Proxy]:
-    """Put a network before the server at this port."""
-    passing = Proxy(port)
+def proxy(address: int | str) -> Iterator[Proxy]:
+    """Put a network before the server at this address."""
+    passing = Proxy(address)
     try:
         yield passing
     finally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from typing import Any
 
@@ -84,7 +84,7 @@ def make_record(cursor: Any) -> None:
 @contextmanager
 def place(kind: str) -> Iterator[None]:
     """Be inside the caller's transaction, or in autocommit."""
-    with transaction.atomic() if kind == "atomic" else suppress():
+    with transaction.atomic() if kind == "atomic" else nullcontext():
         yield
 
 
