@@ -77,7 +77,8 @@ def check_providers(**kwargs: object) -> list[CheckMessage]:
                 id="shedlock.E005",
             )
             messages.append(message)
-    if not messages and "default" not in _aliases():
+    is_wrong = any(message.is_serious() for message in messages)
+    if not is_wrong and "default" not in _aliases():
         text = 'SHEDLOCK_PROVIDERS has no "default", which locks without provider= use.'
         messages.append(Error(text, id="shedlock.E002"))
     return messages

@@ -1,10 +1,11 @@
 """Every ``SHEDLOCK_`` setting: its name, type and default."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from types import NoneType
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
@@ -48,6 +49,34 @@ class Setting(Generic[T]):
         return import_string(value) if isinstance(value, str) else value
 
 
+@dataclass(frozen=True)
+class TableSetting(Setting[str]):
+    """The name of a table. Django quotes it, so a dot would not mean a schema."""
+
+    max_bytes: ClassVar[int] = 63
+    """PostgreSQL cuts longer names, and MySQL refuses them."""
+
+    @property
+    def value(self) -> str:
+        """The project's value, or the default; raises ``ImproperlyConfigured``."""
+        value = super().value
+        if "." in value:
+            raise ImproperlyConfigured(
+                f"{self.name} = {value!r}: it must be the name of a table, without a "
+                "schema. Let the provider's `using` name an entry of DATABASES for "
+                "that schema: on PostgreSQL with search_path in its OPTIONS; on MySQL "
+                "and MariaDB the schema is its NAME."
+            )
+        is_plain = re.fullmatch(r"[\w$-]([\w $-]*[\w$-])?", value)
+        if not is_plain or len(value.encode()) > self.max_bytes:
+            raise ImproperlyConfigured(
+                f"{self.name} = {value!r}: it must be the name of a table, of letters, "
+                f"digits, _, $ and -, at most {self.max_bytes} bytes long, for example "
+                f"{self.default!r}."
+            )
+        return value
+
+
 DURATION_TYPES = (timedelta, int, float, str)
 FUNCTION_TYPES: tuple[Any, ...] = (str, Callable)
 
@@ -68,7 +97,7 @@ LOCK_AT_LEAST_FOR = Setting[Duration](
     "SHEDLOCK_DEFAULT_LOCK_AT_LEAST_FOR", DURATION_TYPES, "0s"
 )
 NAMESPACE = Setting[str]("SHEDLOCK_NAMESPACE", (str,), "")
-TABLE = Setting[str]("SHEDLOCK_TABLE", (str,), "shedlock")
+TABLE = TableSetting("SHEDLOCK_TABLE", (str,), "shedlock")
 ENABLED = Setting[bool]("SHEDLOCK_ENABLED", (bool,), True)
 HISTORY = Setting[bool]("SHEDLOCK_HISTORY", (bool,), True)
 HISTORY_SCRUB = Setting[Callable[[str], str] | str](
@@ -94,6 +123,6 @@ METRICS_MAX_LOCKS = Setting[int]("SHEDLOCK_METRICS_MAX_LOCKS", (int,), 1000)
 PINGS = Setting[dict[str, str]]("SHEDLOCK_PINGS", (dict,), {})
 
 SETTINGS: tuple[Setting[Any], ...] = tuple(
-    value for value in list(vars().values()) if type(value) is Setting
+    value for value in list(vars().values()) if issubclass(type(value), Setting)
 )
 """All of the above, in this order."""

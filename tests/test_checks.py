@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.core.checks import CheckMessage, run_checks
 from django.db import OperationalError, connection, connections
 from django.test import override_settings
 
-from django_shedlock import LockNotAcquired, checks, clocks, hold, scheduler_lock
+from django_shedlock import (
+    LockNotAcquired,
+    LockProviderError,
+    checks,
+    clocks,
+    hold,
+    scheduler_lock,
+)
 from django_shedlock.providers.memory import MemoryLockProvider
+from django_shedlock.sql.compiling import Statement
 from tests.support.jobs import app_in, only_jobs_of
 
 # Django's own checks ask each MySQL or MariaDB for its version.
@@ -54,6 +65,8 @@ def test_sound_project_has_nothing_to_say() -> None:
         ({"SHEDLOCK_ENABLED": "False"}, "SHEDLOCK_ENABLED = 'False': it must be bool"),
         ({"SHEDLOCK_NAMESPACE": None}, "SHEDLOCK_NAMESPACE = None: it must be str"),
         ({"SHEDLOCK_PROVIDERS": []}, "SHEDLOCK_PROVIDERS"),
+        ({"SHEDLOCK_TABLE": "my_schema.shedlock"}, "without a schema"),
+        ({"SHEDLOCK_TABLE": ""}, "it must be the name of a table"),
         ({"SHEDLOCK_DEFAULT_LOCK_AT_MOST_FOR": "1 hour"}, "'1 hour' is not a duration"),
         ({"SHEDLOCK_HISTORY_RETENTION": -5}, "-5: it must not be negative"),
         ({"SHEDLOCK_HISTORY_SCRUB": "shop.hide"}, "SHEDLOCK_HISTORY_SCRUB: No module"),
@@ -404,6 +417,108 @@ def test_w003_missing_table(table: str, consequence: str) -> None:
             cursor.execute(f"ALTER TABLE elsewhere RENAME TO {table}")
     assert consequence in message.msg
     assert "migrate --database default" in str(message.hint)
+
+
+@pytest.mark.django_db(transaction=True, databases=BOTH)
+@pytest.mark.parametrize(
+    ("table", "column", "consequence"),
+    [
+        ("shedlock", "asked_why", "no job with a lock will run"),
+        ("shedlock_run", "reason", "no run will be recorded"),
+    ],
+)
+def test_w003_missing_column(table: str, column: str, consequence: str) -> None:
+    """W003 names the columns that a table lacks, before a job meets them."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"ALTER TABLE {table} RENAME COLUMN {column} TO elsewhere")
+    try:
+        [message] = found(run_checks(databases=["default"]), "W003")
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute(f"ALTER TABLE {table} RENAME COLUMN elsewhere TO {column}")
+    assert f"'{table}' in database 'default' lacks the columns {column}" in message.msg
+    assert consequence in message.msg
+    assert "migrate --database default" in str(message.hint)
+
+
+JAVA_TABLE = (
+    "CREATE TABLE {}(name VARCHAR(64) NOT NULL, lock_until TIMESTAMP NOT NULL, "
+    "locked_at TIMESTAMP NOT NULL, locked_by VARCHAR(255) NOT NULL, PRIMARY KEY (name))"
+)
+
+
+@pytest.mark.once
+def test_migrate_names_the_page_on_java(tmp_path: Path) -> None:
+    """W003 says before `migrate` fails that ShedLock's own table is in the way."""
+    with closing(sqlite3.connect(tmp_path / "default.sqlite3")) as database:
+        database.execute(JAVA_TABLE.format("shedlock"))
+    migrated = manage(tmp_path, "migrate", "--verbosity=0")
+    assert migrated.returncode != 0
+    said = migrated.stderr
+    assert "lacks the columns lock_at_least_until, released_at" in said
+    assert "ShedLock for Java made this table" in said
+    assert "stores/java.html" in said
+    assert "Run `python manage.py migrate" not in said
+
+
+@pytest.mark.postgres_only
+@pytest.mark.django_db(transaction=True, databases=BOTH)
+def test_w003_table_that_differs_in_case() -> None:
+    """W003 finds the table of a Java service whose name is in lower case there."""
+    with connection.cursor() as cursor:
+        cursor.execute('CREATE TABLE "SHEDLOCK" (name text)')
+    try:
+        [message] = found(run_checks(databases=["default"]), "W003")
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute('DROP TABLE "SHEDLOCK"')
+    assert "has a table 'SHEDLOCK'" in message.msg
+
+
+@pytest.fixture
+def other_is(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    """Let locks be in "other", as if another backend had made its connection."""
+
+    def pretend(vendor: str, name: str) -> None:
+        monkeypatch.setattr(connections["other"], "vendor", vendor)
+        monkeypatch.setattr(connections["other"], "display_name", name)
+        # It may know statements that were compiled for its real backend.
+        known = vars(connections["other"])
+        monkeypatch.delitem(known, Statement.key_attribute, raising=False)
+        other = {"BACKEND": DATABASE, "OPTIONS": {"using": "other"}}
+        monkeypatch.setattr(
+            settings, "SHEDLOCK_PROVIDERS", {"default": other}, raising=False
+        )
+
+    return pretend
+
+
+@pytest.mark.parametrize(
+    ("vendor", "name"), [("oracle", "Oracle"), ("cockroachdb", "CockroachDB")]
+)
+def test_w021_database_that_nobody_tried(
+    vendor: str, name: str, other_is: Callable[[str, str], None]
+) -> None:
+    """W021 says that locks in such a database may not exclude anybody."""
+    other_is(vendor, name)
+    [message] = checks.check_providers()
+    assert message.id == "shedlock.W021"
+    assert f"SHEDLOCK_PROVIDERS['default'] keeps its locks in {name}." in message.msg
+
+
+@pytest.mark.parametrize(
+    ("vendor", "name"), [("microsoft", "SQL Server"), ("snowflake", "Snowflake")]
+)
+def test_e002_database_without_a_right_clock(
+    vendor: str, name: str, other_is: Callable[[str, str], None]
+) -> None:
+    """E002 refuses a database whose clock is local, in whole seconds, or unknown."""
+    other_is(vendor, name)
+    [message] = checks.check_providers()
+    assert message.id == "shedlock.E002"
+    assert f"keeps its locks in {name}, whose clock they can't go by" in message.msg
+    with pytest.raises(LockProviderError, match=f"{name} has no clock"), hold("job"):
+        pytest.fail("a process that checks nothing has no lock there either")
 
 
 @pytest.mark.django_db(databases=BOTH)

@@ -42,3 +42,29 @@ def test_wrong_type_is_refused_by_name(name: str, value: Any) -> None:
         with pytest.raises(ImproperlyConfigured, match=name) as caught:
             _ = setting.value
     assert repr(value) in str(caught.value)
+
+
+@pytest.mark.parametrize("table", ["shedlock", "SHEDLOCK", "locks of ours", "1st$-b"])
+def test_name_of_a_table(table: str) -> None:
+    """What a Java service may have chosen is accepted as it is."""
+    with override_settings(SHEDLOCK_TABLE=table):
+        assert conf.TABLE.value == table
+
+
+@pytest.mark.parametrize("table", ["my_schema.shedlock", '"my_schema"."shedlock"', "."])
+def test_table_in_a_schema_is_refused(table: str) -> None:
+    """Django would quote the dot, and make another table than the one that is meant."""
+    with override_settings(SHEDLOCK_TABLE=table):
+        with pytest.raises(ImproperlyConfigured, match="search_path") as caught:
+            _ = conf.TABLE.value
+    assert f"SHEDLOCK_TABLE = {table!r}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "table", ["", " ", "locks ", '"locks"', "`locks`", "l%s", "a\n", "x" * 64, "ä" * 32]
+)
+def test_name_of_no_table_is_refused(table: str) -> None:
+    """An empty name, quotes, a percent sign, and what PostgreSQL would cut."""
+    with override_settings(SHEDLOCK_TABLE=table):
+        with pytest.raises(ImproperlyConfigured, match="63 bytes"):
+            _ = conf.TABLE.value

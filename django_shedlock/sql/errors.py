@@ -7,6 +7,7 @@ from django.db import (
     Error,
     IntegrityError,
     InterfaceError,
+    NotSupportedError,
     OperationalError,
 )
 
@@ -29,6 +30,7 @@ MISSING_COLUMN_CODES: set[str | int] = {"42703", 1054}
 SQLITE_BUSY, SQLITE_LOCKED, SQLITE_BUSY_SNAPSHOT = 5, 6, 517
 """As in Python's sqlite3, which is not loaded for other databases."""
 JAVA_URL = "https://django-shedlock.readthedocs.io/en/latest/stores/java.html"
+KNOWN_DATABASES = "Locks work on PostgreSQL, MySQL, MariaDB and SQLite."
 LOST_CONNECTION_NUMBERS = {0, 1053, 1927, *range(2000, 3000)}
 """Those of MySQL and MariaDB: from 2000 on the client's."""
 
@@ -170,6 +172,8 @@ def _advice(error: Error) -> str:
             "If ShedLock for Java made the table, Django has to make its own: see "
             f"{JAVA_URL}. Else run `python manage.py migrate`."
         )
+    if isinstance(error, NotSupportedError):
+        return f"Let the provider's `using` name another database. {KNOWN_DATABASES}"
     room = ""
     if may_be_lost_connection(error):
         room = " has its pooler room for one more connection,"

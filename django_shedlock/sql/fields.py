@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.conf import settings
-from django.db import models
+from django.db import NotSupportedError, models
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import DateTimeField, Func
 from django.db.models.expressions import (
@@ -280,6 +280,7 @@ class ClockMilliseconds(Func):
         "mysql": "(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', {now}) DIV 1000)",
         "sqlite": "CAST((JULIANDAY({now}) - 2440587.5) * 86400000 AS INTEGER)",
         # By construction, not tried.
+        "cockroachdb": "(EXTRACT(epoch FROM {now}) * 1000)::bigint",
         "oracle": "TRUNC((CAST({now} AS DATE) - DATE '1970-01-01') * 86400000)",
     }
 
@@ -289,8 +290,13 @@ class ClockMilliseconds(Func):
         connection: BaseDatabaseWrapper,
         **context: object,
     ) -> CompiledPart:
+        template = self.templates.get(connection.vendor)
+        if template is None:
+            # Others may count in local time, or in whole seconds.
+            name = connection.display_name
+            raise NotSupportedError(f"{name} has no clock that locks can go by")
         now, parameters = compiler.compile(DatabaseNow())
-        return self.templates[connection.vendor].format(now=now), parameters
+        return template.format(now=now), parameters
 
 
 def storable(text: str) -> str:

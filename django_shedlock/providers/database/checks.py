@@ -1,18 +1,21 @@
 """The system checks of the database provider."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from django.core.checks import CheckMessage, Error, Warning
 from django.db import Error as DatabaseError
 from django.db import connections
+from django.db.models import Model
 
 from django_shedlock.clocks import CLOCK_TOLERANCE, clock_difference
 from django_shedlock.durations import format_duration
 from django_shedlock.in_tests import are_databases_temporary
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers.base import Place
+from django_shedlock.sql.errors import JAVA_URL, KNOWN_DATABASES
+from django_shedlock.sql.fields import ClockMilliseconds
 
 IS_READ_ONLY_QUERIES = {
     "postgresql": "SELECT current_setting('transaction_read_only') = 'on'",
@@ -21,16 +24,46 @@ IS_READ_ONLY_QUERIES = {
 """Their answer is true on a replica."""
 
 
+TRIED_VENDORS = {"postgresql", "mysql", "sqlite"}
+EFFECTS: dict[type[Model], str] = {
+    LockRecord: "no job with a lock will run",
+    LockRun: "no run will be recorded",
+}
+"""What happens without the table, or with one that lacks columns."""
+JAVA_COLUMNS = {"name", "lock_until", "locked_at", "locked_by"}
+
+
 def check_alias(alias: str, using: str) -> list[CheckMessage]:
-    """Return an error if ``using`` is no database of the project."""
-    if using in connections:
+    """Return what is wrong with ``using``, by the settings alone."""
+    entry = f"SHEDLOCK_PROVIDERS[{alias!r}]"
+    if using not in connections:
+        return [
+            Error(
+                f"{entry} uses the database {using!r}, which is not in DATABASES.",
+                hint=f"DATABASES has {', '.join(map(repr, connections))}.",
+                id="shedlock.E002",
+            )
+        ]
+    connection = connections[using]
+    name = connection.display_name
+    if connection.vendor in TRIED_VENDORS:
         return []
+    if connection.vendor not in ClockMilliseconds.templates:
+        return [
+            Error(
+                f"{entry} keeps its locks in {name}, whose clock they can't go by: on "
+                "SQL Server, for example, it is local time in whole seconds.",
+                hint=f"{KNOWN_DATABASES} Let `using` name one of these, or use "
+                "another store.",
+                id="shedlock.E002",
+            )
+        ]
     return [
-        Error(
-            f"SHEDLOCK_PROVIDERS[{alias!r}] uses the database {using!r}, which is not "
-            "in DATABASES.",
-            hint=f"DATABASES has {', '.join(map(repr, connections))}.",
-            id="shedlock.E002",
+        Warning(
+            f"{entry} keeps its locks in {name}. Nobody has tried that: two workers "
+            "may run one job at the same time.",
+            hint=f"{KNOWN_DATABASES} If you have tried it, silence this check.",
+            id="shedlock.W021",
         )
     ]
 
@@ -66,19 +99,22 @@ def check_database(using: str) -> list[CheckMessage]:
 
 def _warnings(using: str) -> Iterator[CheckMessage]:
     tables = connections[using].introspection.table_names()
-    effects = {
-        LockRecord._meta.db_table: "no job with a lock will run",
-        LockRun._meta.db_table: "no run will be recorded",
-    }
-    missing = [table for table in effects if table not in tables]
+    if connections[using].features.ignores_table_name_case:
+        tables = [table.lower() for table in tables]
+    yield from _look_alikes(using, tables)
+    missing = [model for model in EFFECTS if _table_of(model, using) not in tables]
+    faults: list[CheckMessage] = []
+    for model in EFFECTS:
+        if model not in missing:
+            faults += _missing_columns(model, using)
     if missing and not is_being_migrated(using, LockRecord._meta.app_label):
-        hint = f"Run `python manage.py migrate --database {using}`."
-        for table in missing:
-            text = f"The table {table!r} is missing in database {using!r}, so "
-            text += f"{effects[table]}."
+        for model in missing:
             # An error would stop the very `migrate` that makes the table.
-            yield Warning(text, hint=hint, id="shedlock.W003")
-    if missing:
+            text = f"The table {_table_of(model, using)!r} is missing in database "
+            text += f"{using!r}, so {EFFECTS[model]}."
+            faults.append(_fault_of_table(text, _migrate(using)))
+    yield from faults
+    if missing or faults:
         return
     question = IS_READ_ONLY_QUERIES.get(connections[using].vendor)
     if question is not None:
@@ -103,6 +139,52 @@ def _warnings(using: str) -> Iterator[CheckMessage]:
             ),
             id="shedlock.W004",
         )
+
+
+def _table_of(model: type[Model], using: str) -> str:
+    """Return the model's table, in lower case where case does not count."""
+    table = str(model._meta.db_table)
+    ignores_case = connections[using].features.ignores_table_name_case
+    return table.lower() if ignores_case else table
+
+
+def _missing_columns(model: type[Model], using: str) -> list[CheckMessage]:
+    connection, table = connections[using], _table_of(model, using)
+    with connection.cursor() as cursor:
+        columns = connection.introspection.get_table_description(cursor, table)
+    found = {column.name for column in columns}
+    wanted = [str(field.column) for field in model._meta.concrete_fields]
+    missing = [column for column in wanted if column not in found]
+    if not missing:
+        return []
+    text = f"The table {table!r} in database {using!r} lacks the columns "
+    text += f"{', '.join(missing)}, so {EFFECTS[model]}."
+    if model is LockRecord and found <= JAVA_COLUMNS:
+        hint = "ShedLock for Java made this table, but Django has to make it: see "
+        return [_fault_of_table(text, f"{hint}{JAVA_URL}.")]
+    if is_being_migrated(using, LockRecord._meta.app_label):
+        return []
+    return [_fault_of_table(text, _migrate(using))]
+
+
+def _look_alikes(using: str, tables: Collection[str]) -> Iterator[CheckMessage]:
+    """Warn of a table that a service in Java may use in place of ours."""
+    ours = _table_of(LockRecord, using)
+    for table in tables:
+        if table.lower() == ours.lower() and table != ours:
+            text = f"SHEDLOCK_TABLE is {ours!r}, but database {using!r} has a table "
+            text += f"{table!r}. A Java service with that one shares no locks with us."
+            hint = "ShedLock writes names without quotes, which PostgreSQL reads in "
+            hint += "lower case. Set SHEDLOCK_TABLE to the name that Java uses."
+            yield _fault_of_table(text, hint)
+
+
+def _fault_of_table(text: str, hint: str) -> CheckMessage:
+    return Warning(text, hint=hint, id="shedlock.W003")
+
+
+def _migrate(using: str) -> str:
+    return f"Run `python manage.py migrate --database {using}`."
 
 
 def is_being_migrated(using: str, app_label: str) -> bool:

@@ -11,14 +11,15 @@ from typing import Any
 
 import pytest
 from django.core.checks import CheckMessage
-from django.db import connection, transaction
+from django.core.management import call_command
+from django.db import connection, connections, transaction
 
 from django_shedlock import hold
 from django_shedlock.checks import check_stores
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.status import LockHolder
 from django_shedlock.providers import get_provider
-from django_shedlock.providers.database import DatabaseLockProvider
+from django_shedlock.providers.database import DatabaseLockProvider, checks
 from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.testing.contract.harness import force_extend
 from tests.support.locks import MINUTE, configure, take_from, try_from
@@ -83,8 +84,8 @@ def test_provider_for_each_call(settings: Any) -> None:
         assert isinstance(try_from(get_provider("other"), configure()), Lock)
 
 
-def run(folder: Path, *arguments: str) -> str:
-    done = subprocess.run(
+def start(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
         [sys.executable, "-W", "error", *arguments],
         env={
             **os.environ,
@@ -94,7 +95,12 @@ def run(folder: Path, *arguments: str) -> str:
         },
         capture_output=True,
         text=True,
+        check=False,
     )
+
+
+def run(folder: Path, *arguments: str) -> str:
+    done = start(folder, *arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -105,6 +111,48 @@ def test_other_table(tmp_path: Path) -> None:
     run(tmp_path, "-m", "django", "migrate", "--verbosity=0")
     run(tmp_path, "-m", "django", "makemigrations", "--check")
     assert run(tmp_path, "-c", SCRIPT).split() == ["True", "False", "True"]
+
+
+@pytest.mark.sqlite_only
+@pytest.mark.parametrize("table", ["my_schema.shedlock", ""])
+def test_table_that_is_no_name_is_never_made(
+    table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process with such a setting does not even start, with or without checks."""
+    monkeypatch.setenv("SHEDLOCK_TEST_TABLE", table)
+    done = start(tmp_path, "-m", "django", "migrate", "--skip-checks")
+    assert done.returncode != 0
+    assert f"SHEDLOCK_TABLE = {table!r}: it must be the name of a table" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.postgres_only
+@pytest.mark.django_db(transaction=True, databases=BOTH)
+def test_table_in_a_schema(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An alias with a search_path keeps it there, also for private connections."""
+    locks = connections["other"]
+    with locks.cursor() as cursor:
+        cursor.execute("CREATE SCHEMA my_schema")
+    locks.close()
+    options = {"options": "-c search_path=my_schema"}
+    try:
+        with monkeypatch.context() as elsewhere:
+            elsewhere.setitem(locks.settings_dict, "OPTIONS", options)
+            call_command("migrate", "django_shedlock", database="other", verbosity=0)
+            provider = DatabaseLockProvider("default", using="other")
+            assert checks.check_database("other") == []
+            with transaction.atomic(using="other"):
+                take_from(provider, configure())
+            locks.close()
+        with locks.cursor() as cursor:
+            cursor.execute("SELECT count(*) FROM my_schema.shedlock")
+            assert cursor.fetchone() == (1,)
+            cursor.execute("SELECT count(*) FROM public.shedlock")
+            assert cursor.fetchone() == (0,)
+    finally:
+        locks.close()
+        with locks.cursor() as cursor:
+            cursor.execute("DROP SCHEMA my_schema CASCADE")
 
 
 @pytest.fixture
@@ -132,8 +180,6 @@ def test_w017_replica_of_mysql(
     warned: Callable[[], list[CheckMessage]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There it is a variable of the server; other stores are not asked."""
-    from django_shedlock.providers.database import checks
-
     assert warned() == []
     monkeypatch.setitem(checks.IS_READ_ONLY_QUERIES, connection.vendor, "SELECT 1")
     assert len(warned()) == 1
