@@ -14,6 +14,7 @@ from django_shedlock import LockProviderError
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.sql import errors
 from tests.support.locks import configure, try_from
+from tests.support.paths import ROOT
 
 committed = pytest.mark.django_db(transaction=True)
 
@@ -148,3 +149,9 @@ def test_table_of_others_leads_to_the_page_on_java() -> None:
         send("ALTER TABLE elsewhere RENAME TO shedlock")
     assert "If ShedLock for Java made the table" in text
     assert errors.JAVA_URL in text
+
+
+def test_page_on_java_is_there() -> None:
+    """The address that errors and checks name leads to a page."""
+    page = errors.JAVA_URL.partition("/en/latest/")[2]
+    assert (ROOT / "docs" / page).with_suffix(".rst").exists()

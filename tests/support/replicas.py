@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -55,8 +56,13 @@ def find_programs() -> Programs:
 
         folder = utils.POSTGRES_VERSIONS[utils.TARGET_POSTGRES_VERSION]
         if is_root:
+            # As the wheel does before it starts a server of its own.
             utils.ensure_user_exists("pgserver")
             utils.ensure_prefix_permissions(folder)
+            readable = stat.S_IRGRP | stat.S_IROTH
+            runnable = stat.S_IXGRP | stat.S_IXOTH
+            utils.ensure_folder_permissions(folder, readable | runnable)
+            utils.ensure_folder_permissions(folder.parent / "lib", readable)
         return Programs(folder, "pgserver" if is_root else None)
     found = sorted(DEBIAN_FOLDER.glob("*/bin/pg_basebackup"))
     if not found:

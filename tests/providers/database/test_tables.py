@@ -18,6 +18,7 @@ from django_shedlock import hold
 from django_shedlock.checks import check_stores
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.status import LockHolder
+from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import DatabaseLockProvider, checks
 from django_shedlock.providers.memory import MemoryLockProvider
@@ -111,6 +112,32 @@ def test_other_table(tmp_path: Path) -> None:
     run(tmp_path, "-m", "django", "migrate", "--verbosity=0")
     run(tmp_path, "-m", "django", "makemigrations", "--check")
     assert run(tmp_path, "-c", SCRIPT).split() == ["True", "False", "True"]
+
+
+@pytest.mark.servers_only
+@pytest.mark.django_db(transaction=True, databases=BOTH)
+def test_wrapper_of_the_project_does_not_see_another_alias(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An alias of its own keeps locks from what a project wraps its connection in."""
+
+    def refuse(execute: Any, sql: str, *arguments: Any) -> Any:
+        raise AssertionError(f"the wrapper saw {sql}")
+
+    name = connection.settings_dict["NAME"]
+    connections["other"].close()
+    monkeypatch.setitem(connections["other"].settings_dict, "NAME", name)
+    backend = "django_shedlock.providers.database.DatabaseLockProvider"
+    entry = {"BACKEND": backend, "OPTIONS": {"using": "other"}}
+    settings.SHEDLOCK_PROVIDERS = {"default": entry}
+    with connection.execute_wrapper(refuse), hold("nightly") as lock:
+        lock.extend(MINUTE)
+    with transaction.atomic(), hold("in a transaction"):
+        pass
+    connections["other"].close()
+    # The same table, so the admin and the history have all of it.
+    assert LockRecord.objects.filter(outcome="succeeded").count() == 2
+    assert LockRun.objects.filter(name="nightly").exists()
 
 
 @pytest.mark.sqlite_only
