@@ -238,9 +238,9 @@ def test_imports_are_measured(tmp_path: Path) -> None:
     rows = [re.fullmatch(row, line) for line in lines]
     assert [found and found.groups() for found in rows] == [
         ("import django", "0"),
-        ("import django_shedlock", "31"),
-        ("from django_shedlock import scheduler_lock", "31"),
-        ("  after the modules of Django", "31"),
+        ("import django_shedlock", "32"),
+        ("from django_shedlock import scheduler_lock", "32"),
+        ("  after the modules of Django", "32"),
         ("django.setup() without the app", "0"),
-        ("django.setup() with the app", "51"),
+        ("django.setup() with the app", "52"),
     ]

@@ -60,6 +60,7 @@ FOUND = [
     (broken.ForgetsTicks, "test_success_is_that_of_the_tick"),
     (broken.IgnoresCase, "test_names_are_case_sensitive"),
     (broken.HidesHolders, "test_second_holder_is_told_who_holds"),
+    (broken.HidesHolders, "test_holder_whose_run_is_over"),
     (broken.HidesHolders, "test_async_pair"),
     (broken.NeverRefuses, "test_async_pair"),
     (broken.NeverRefuses, "test_async_refusal"),

@@ -27,7 +27,8 @@ def python(*args: str, **options: Any) -> subprocess.CompletedProcess[str]:
 JOB = """
 background clocks conf durations exceptions execution execution.active
 execution.cancellation execution.executor execution.keep_alive execution.shutdown
-forking locks locks.configuration locks.lock locks.patterns locks.pauses locks.status
+forking locks locks.configuration locks.inherited locks.lock locks.patterns
+locks.pauses locks.status
 mutexes providers providers.base providers.unlocked registry registry.decorators
 registry.jobs registry.names schedules schedules.cron schedules.state signals
 """

@@ -18,6 +18,7 @@ from django.core.management.base import CommandError, OutputWrapper
 from django.core.management.color import Style
 
 from django_shedlock.durations import parse_duration
+from django_shedlock.execution.executor import SKIPPED_EXIT_STATUS
 from django_shedlock.locks.status import LockStatus
 from django_shedlock.processes import launcher, run
 from django_shedlock.providers import get_provider
@@ -51,6 +52,7 @@ class ExitStatus(IntEnum):
     NOT_HELD = 5
     NOT_TOLD = 6
     PAUSED = 7
+    SKIPPED = SKIPPED_EXIT_STATUS
     LOST = run.RunStatus.LOST
     STORE_FAILED = run.RunStatus.STORE_FAILED
     CANNOT_START = launcher.ShellStatus.CANNOT_START

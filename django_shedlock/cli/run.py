@@ -26,9 +26,10 @@ class Run(base.Subcommand):
     help = "run a command under a lock, or skip it"
     epilog = (
         "The exit status is the command's own. If a signal ended it, 128 plus the "
-        "signal's number; 2, wrong arguments or settings; 123, the lock was lost, so "
-        "the command was ended; 125, the store failed, so the command did not run; 126 "
-        "and 127, as in a shell, the command can't be started, or is not found."
+        "signal's number; 2, wrong arguments or settings; 75, the lock is held by the "
+        "run that has started this one; 123, the lock was lost, so the command was "
+        "ended; 125, the store failed, so the command did not run; 126 and 127, as in "
+        "a shell, the command can't be started, or is not found."
     )
 
     @classmethod
@@ -118,7 +119,7 @@ class Run(base.Subcommand):
         sys.exit(
             run_command(
                 command,
-                replace(request, start=start),
+                replace(request, start=start, is_for_process=True),
                 grace=grace,
                 jitter=jitter,
                 on_skip_exit=on_skip_exit,

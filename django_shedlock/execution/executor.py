@@ -21,6 +21,7 @@ from typing import Any, Generic, NoReturn, TypeVar, Unpack
 
 from asgiref.sync import iscoroutinefunction, sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
+from django.core.management.base import CommandError
 
 from django_shedlock import conf
 from django_shedlock.background import outside_event_loop
@@ -43,6 +44,7 @@ from django_shedlock.execution.keep_alive import (
 )
 from django_shedlock.execution.shutdown import exit_timeout_seconds
 from django_shedlock.locks.configuration import LockOptions, LockRequest, make_request
+from django_shedlock.locks.inherited import passed_to_children
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.status import LockHolder
 from django_shedlock.providers import get_provider
@@ -65,6 +67,8 @@ UNSURROUNDED = nullcontext()
 """What is around a body without integrations: it costs no call of this package."""
 INTERRUPTED_RELEASE_SECONDS = 1.0
 """For so long a caller that was interrupted waits for the release of its lock."""
+SKIPPED_EXIT_STATUS = 75
+"""Of a command for which a skip is an error: ``EX_TEMPFAIL`` of ``sysexits.h``."""
 
 
 @dataclass(frozen=True)
@@ -131,10 +135,20 @@ class _Hold(AbstractContextManager[Lock], AbstractAsyncContextManager[Lock]):
 def _refusal(name: str, holder: LockHolder) -> LockNotAcquired:
     if holder.tick is not None:
         return LockNotAcquired(f"Lock {name!r} is not for now: {holder.reason}.")
+    if holder.is_inherited:
+        return LockNotAcquired(_refusal_of_child(name, holder))
     left = format_left(holder.remaining)
     return LockNotAcquired(
         f"Lock {name!r} is held by {holder}, for {left} more at the most. Give `wait` "
         "to wait for it, or use execute() to skip."
+    )
+
+
+def _refusal_of_child(name: str, holder: LockHolder) -> str:
+    return (
+        f"Lock {name!r} is {holder.reason}, so nothing was done: a child process never "
+        "enters a lock of its parent. Use another name for one of the two, or no lock "
+        "for the parent."
     )
 
 
@@ -252,6 +266,8 @@ def attempt(
                 holder = None
                 if (holder := provider.acquire(lock)) is None or backoff is None:
                     break
+                if request.is_for_process and holder.is_inherited:
+                    break
                 if (pause := next_pause(backoff, holder)) is None:
                     break
                 (sleep or time.sleep)(pause)
@@ -260,7 +276,15 @@ def attempt(
                 # The acquisition waited for the row for longer than its lease, which
                 # begins after such a wait.
                 lock.refresh()
-            with activated(lock), surrounded(lock) if around_body else UNSURROUNDED:
+            with (
+                activated(lock),
+                surrounded(lock) if around_body else UNSURROUNDED,
+                (
+                    passed_to_children(lock.locked_by)
+                    if request.is_for_process
+                    else UNSURROUNDED
+                ),
+            ):
                 if body.lock is None:
                     body.enter(lock)
                     guard(lock, request.keep_alive)
@@ -283,6 +307,11 @@ def attempt(
     lock_not_acquired.send_robust(
         type(provider), configuration=configuration, holder=holder, provider=provider
     )
+    if request.is_for_process and holder.is_inherited:
+        raise CommandError(
+            _refusal_of_child(configuration.name, holder),
+            returncode=SKIPPED_EXIT_STATUS,
+        )
     yield holder
 
 
@@ -306,11 +335,21 @@ async def aattempt(request: LockRequest) -> AsyncIterator[Lock | LockHolder]:
                 lock = Lock(provider, configuration)
                 if (holder := await _aacquire(lock)) is None or backoff.is_over:
                     break
+                if request.is_for_process and holder.is_inherited:
+                    break
                 if (pause := next_pause(backoff, holder)) is None:
                     break
                 await asyncio.sleep(pause)
         if holder is None:
-            with activated(lock), surrounded(lock) if around_body else UNSURROUNDED:
+            with (
+                activated(lock),
+                surrounded(lock) if around_body else UNSURROUNDED,
+                (
+                    passed_to_children(lock.locked_by)
+                    if request.is_for_process
+                    else UNSURROUNDED
+                ),
+            ):
                 if body.lock is None:
                     body.enter(lock)
                     guard(lock, request.keep_alive, is_async=True)
@@ -330,6 +369,11 @@ async def aattempt(request: LockRequest) -> AsyncIterator[Lock | LockHolder]:
     await lock_not_acquired.asend_robust(
         type(provider), configuration=configuration, holder=holder, provider=provider
     )
+    if request.is_for_process and holder.is_inherited:
+        raise CommandError(
+            _refusal_of_child(configuration.name, holder),
+            returncode=SKIPPED_EXIT_STATUS,
+        )
     yield holder
 
 

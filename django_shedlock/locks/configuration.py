@@ -87,7 +87,8 @@ class LockRequest:
     """
     A name and options, parsed and checked as far as no setting is needed.
 
-    ``start`` differs from call to call, so it is no option.
+    ``start`` differs from call to call, so it is no option. ``is_for_process`` says
+    whether this process was started to do what the lock is for.
     """
 
     name: str
@@ -99,6 +100,7 @@ class LockRequest:
     schedule: Schedule | None = None
     history: bool | None = None
     start: Start = BY_SCHEDULER
+    is_for_process: bool = False
 
     def configuration(self) -> LockConfiguration:
         """Return the configuration, with the settings' defaults; see its class."""

@@ -7,6 +7,7 @@ from typing import Generic, Self, TypeVar
 
 from django_shedlock.clocks import aware, host_now
 from django_shedlock.locks.configuration import ZERO
+from django_shedlock.locks.inherited import inherited_identities
 from django_shedlock.locks.pauses import FOREVER, Pause
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import Decision, ScheduleState, Start, Trigger
@@ -210,7 +211,8 @@ class LockStatus:
 
     def holder(self, tick: datetime | None = None) -> "LockHolder":
         """Return the holder, for a caller that did not get the lock."""
-        return LockHolder(self.locked_by, self.remaining, tick)
+        has_ended = self.state is LockState.HELD_AT_LEAST
+        return LockHolder(self.locked_by, self.remaining, tick, has_ended=has_ended)
 
     def refusal(self, start: Start, decision: Decision | None) -> "LockHolder | None":
         """Return the holder if this start does not get the lock, else ``None``."""
@@ -325,13 +327,21 @@ class LockHolder:
 
     With ``tick``, that tick of the schedule was run, is running, or must not run now:
     waiting is useless. ``is_expired`` means that its lease is over without a release,
-    so that a catch-up does not run next to a job that may still run.
+    so that a catch-up does not run next to a job that may still run. ``has_ended``
+    means that its run is over, and ``lock_at_least_for`` keeps the lock.
     """
 
     locked_by: str
     remaining: timedelta = ZERO
     tick: datetime | None = None
     is_expired: bool = False
+    has_ended: bool = False
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether it is running, and this process was started in its run."""
+        is_running = self.remaining > ZERO and not self.has_ended
+        return is_running and self.locked_by in inherited_identities()
 
     @property
     def reason(self) -> str:
@@ -339,8 +349,10 @@ class LockHolder:
         if self.is_expired:
             return f"its lease is over, but {self.locked_by} never released it"
         if self.tick is None or self.remaining:
-            is_paused = Pause.parse(self.locked_by) is not None
-            return self.locked_by if is_paused else f"held by {self.locked_by}"
+            if Pause.parse(self.locked_by) is not None:
+                return self.locked_by
+            remark = ", a run that this process belongs to" if self.is_inherited else ""
+            return f"held by {self.locked_by}{remark}"
         tick = self.tick.isoformat(sep=" ", timespec="minutes")
         return f"its tick of {tick} is done, last run by {self.locked_by}"
 

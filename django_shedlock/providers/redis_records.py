@@ -75,8 +75,8 @@ class Script(StrEnum):
     # Arguments: identity, at most, at least, the run to open, whether an operator
     # starts it, and the request to carry out. The last three may be empty. The answer
     # is one of these: 1, the token, and what is known about the run that this
-    # acquisition accounted for; 0, the holder, and the rest of its lease; 0 alone if
-    # the request is gone.
+    # acquisition accounted for; 0, the holder, the rest of its lease, and "0" if it was
+    # not released; 0 alone if the request is gone.
     ACQUIRE = f"""{READ_RECORD}
 local is_right = by and string.match(ends or '', '^%d+$')
     and #ends <= {NUMBER_MAX_DIGITS}
@@ -93,7 +93,7 @@ if by == ARGV[1] and released == '0' then
 end
 ends = tonumber(ends) or 0
 if ends > now and (released == '0' or ARGV[5] == '') then
-    return {{0, by, ends - now}}
+    return {{0, by, ends - now, released or '0'}}
 end
 if ARGV[6] ~= '' and redis.call('HGET', KEYS[1], 'asked_at') ~= ARGV[6] then
     return {{0}}
@@ -287,9 +287,10 @@ def parse(found: dict[bytes, bytes] | Exception, now: float) -> Read[str]:
     return entry, known.get("rev", ""), now
 
 
-def _holder(locked_by: bytes, left: int) -> LockHolder:
+def _holder(locked_by: bytes, left: int, released: bytes) -> LockHolder:
     by = locked_by.decode(errors="backslashreplace")
-    return LockHolder(by, timedelta(microseconds=left))
+    has_ended = released != b"0"
+    return LockHolder(by, timedelta(microseconds=left), has_ended=has_ended)
 
 
 def _whole_microseconds(duration: timedelta) -> int:

@@ -125,6 +125,7 @@ class Job:
                 call_target(self.target, self.args, self.kwargs)
             return context.was_executed
         request = with_start(self.request, start)
+        request = replace(request, is_for_process=True)
 
         async def execute_coroutine() -> TaskResult[object]:
             return await aexecute_request(self._arun, request)
@@ -152,6 +153,8 @@ class Job:
         if self.name_template is not None:
             name = self.name_template.fill(args, kwargs)
             request = replace(request, name=name)
+        if is_command(self.target) and is_own_command(*args[:1]):
+            request = replace(request, is_for_process=True)
         context = start_context.get()
         return request if context is None else context.apply(self, request)
 
@@ -214,6 +217,11 @@ def is_command(target: object) -> TypeGuard[type[BaseCommand]]:
     return isinstance(target, type) and issubclass(target, BaseCommand)
 
 
+def is_own_command(command: object = None) -> bool:
+    """Return whether this process was started for the command, as by ``manage.py``."""
+    return getattr(command, "_called_from_command_line", False) is True
+
+
 def path_of(target: object) -> str:
     """Return the module and the qualified name of the target, or those of its class."""
     named = target if hasattr(target, "__qualname__") else type(target)
@@ -255,6 +263,8 @@ class StartContext:
             return request
         if request.schedule is None:
             request = replace(request, schedule=self.schedule)
+        if self.job is job:
+            request = replace(request, is_for_process=True)
         return with_start(request, self.start)
 
     def note(self, job: Job, *, was_executed: bool) -> None:

@@ -85,7 +85,7 @@ def test_configuration_checks_itself(name: Any, text: str) -> None:
 
 def test_request_has_each_option() -> None:
     """Each option of a lock has its value and its default in the request."""
-    others = {"name", "start"}
+    others = {"name", "start", "is_for_process"}
     assert {each.name for each in fields(LockRequest)} - others == {
         *LockOptions.__annotations__
     }

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
+from django_shedlock.models import LockRun
 from django_shedlock.processes import child
 from tests.support.run_conditions import (
     close_a_file_when_acquired,
@@ -88,7 +89,8 @@ def test_environment_is_the_wrapper_s(manage: InterpreterRunner) -> None:
     manage.environment |= {"EMPTY": "", "LINES": "one\ntwo=2"}
     _, out, _ = manage.run("job", "--", "env", "-0")
     shown = dict(entry.split("=", 1) for entry in out.split("\0") if entry)
-    assert shown == {**manage.environment, "OF_THE_PROJECT": "kept"}
+    ours = {"SHEDLOCK_HELD_BY": LockRun.objects.get().locked_by}
+    assert shown == {**manage.environment, **ours, "OF_THE_PROJECT": "kept"}
 
 
 def test_environment_may_have_what_django_sets(manage: InterpreterRunner) -> None:

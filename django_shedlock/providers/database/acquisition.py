@@ -44,7 +44,8 @@ def acquire(lock: Lock, connection: BaseDatabaseWrapper) -> LockHolder | None:
         is_over = remaining <= ZERO or lock_until == locked_at
         is_refused = open_run is None and lock.configuration.start.request is not None
         if not is_over or is_refused:  # perhaps since nobody asks for a run any more
-            return LockHolder(locked_by, max(remaining, ZERO))
+            has_ended = open_run is None
+            return LockHolder(locked_by, max(remaining, ZERO), has_ended=has_ended)
         if open_run is None:  # it was released, or accounted for, since the UPDATE
             if _write(statement.usual, lock, connection):
                 return None

@@ -98,6 +98,17 @@ class LockingContract(Contract):
         assert status.state is LockState.HELD_AT_LEAST
         assert timedelta(0) < status.remaining <= two
 
+    def test_holder_whose_run_is_over(self, provider: LockProvider) -> None:
+        """The second caller learns whether the lock is held by a run, or only kept."""
+        lock = take_from(provider, configure(lock_at_least_for=MINUTE))
+        running = try_from(provider, configure())
+        assert provider.release(lock)
+        kept = try_from(provider, configure())
+        assert isinstance(running, LockHolder)
+        assert isinstance(kept, LockHolder)
+        assert (running.has_ended, kept.has_ended) == (False, True)
+        assert running.locked_by == kept.locked_by == lock.locked_by
+
     def test_extend(self, provider: LockProvider) -> None:
         """An extended lock outlives its first lease."""
         lease = self.at_least(timedelta(milliseconds=600))
