@@ -108,6 +108,11 @@ def test_e006_malformed_entry(entry: Any, text: str) -> None:
     [message, other] = messages(entry, ("* * * * *", f"{JOBS}.plain"))
     assert (message.id, other.id) == ("shedlock.E006", "shedlock.W006")
     assert text in message.msg
+    assert message.hint == (
+        "Write (time, path), (time, path, suffix) or (time, path, [args], {kwargs}, "
+        "suffix). The path leads to a function, and its arguments are strings and "
+        "numbers."
+    )
 
 
 def test_e006_cronjobs_is_no_list() -> None:
@@ -166,7 +171,12 @@ def test_e006_coroutine_function(name: str) -> None:
 @pytest.mark.parametrize("suffix", ["> log-$(date +%F)", "# nightly"])
 def test_e007_suffix_that_breaks_the_line(suffix: str) -> None:
     """E007 finds what cron or django-crontab takes for something else."""
-    assert ids(("*/5 * * * *", f"{JOBS}.sound", suffix)) == ["E007"]
+    [message] = messages(("*/5 * * * *", f"{JOBS}.sound", suffix))
+    assert message.id == "shedlock.E007"
+    assert message.hint == (
+        "cron ends the line at %, so write \\%. If the line has a #, django-crontab "
+        "can't find it again to remove it."
+    )
     assert ids(("*/5 * * * *", f"{JOBS}.sound", [], {}, suffix)) == ["E007"]
     assert ids(CRONTAB_COMMAND_SUFFIX=suffix) == ["E007"]
     assert ids(CRONTAB_COMMAND_PREFIX=suffix) == ["E007"]
@@ -201,6 +211,9 @@ def test_e001_unknown_time_zone() -> None:
     )
     assert message.id == "shedlock.E001"
     assert "there is no time zone 'Europe/Berln'" in message.msg
+    assert message.hint == (
+        'Give a name such as "Europe/Berlin", or leave the setting empty.'
+    )
 
 
 def test_w006_entry_without_a_lock() -> None:
@@ -210,6 +223,10 @@ def test_w006_entry_without_a_lock() -> None:
     assert "W006" not in ids(("@daily", CALL, ["digest"]))
     [message] = messages(("@daily", CALL, ["report"]))
     assert f'{CALL}("report") (@daily) of CRONJOBS has no lock' in message.msg
+    assert message.hint == (
+        "Decorate its target, give a command an entry in SHEDLOCK_COMMANDS, or put "
+        "'django_shedlock.contrib.crontab' before 'django_crontab' in INSTALLED_APPS."
+    )
     entry = ("@daily", f"{JOBS}.plain")
     assert ids(entry, INSTALLED_APPS=ZERO_EDIT) == []
     unlocked = {f"{JOBS}.plain": {"locked": False}}
@@ -244,7 +261,10 @@ def test_w009_decorated_job_that_each_host_runs(entry: Any) -> None:
     [message] = messages(entry)
     assert message.id == "shedlock.W009"
     assert "may run on two hosts" in message.msg
-    assert "or give the lock a schedule" in str(message.hint)
+    assert message.hint == (
+        "Set it to the time by which hosts may start a tick apart, such as 30s, or "
+        "give the lock a schedule, whose ticks run once each."
+    )
     with override_settings(SHEDLOCK_DEFAULT_LOCK_AT_LEAST_FOR="30s"):
         assert ids(entry) == []
 
@@ -289,6 +309,9 @@ def test_w012_entry_at_another_time(time: str, apps: list[str]) -> None:
     [message] = messages((time, f"{JOBS}.hourly"), INSTALLED_APPS=apps)
     assert message.id == "shedlock.W012"
     assert "'@hourly' of its lock 'hourly'" in message.msg
+    assert message.hint == (
+        "Write the same in both places, or leave out the lock's schedule."
+    )
 
 
 def test_w014_time_zone_that_the_host_does_not_name(
@@ -303,6 +326,9 @@ def test_w014_time_zone_that_the_host_does_not_name(
         [message] = messages(INSTALLED_APPS=ZERO_EDIT)
         assert message.id == "shedlock.W014"
         assert "counted in 'UTC'" in message.msg
+        assert message.hint == (
+            'Set SHEDLOCK_CRONTAB_TIME_ZONE to cron\'s zone, such as "Europe/Berlin".'
+        )
         assert messages() == []
 
 
@@ -376,6 +402,10 @@ def test_w013_one_call_at_several_times(target: tuple[Any, ...]) -> None:
     assert " (0 12 * * 6 UTC), " in message.msg
     assert " (0 9 * * 1-5 UTC)." in message.msg
     assert f"'cron:{JOBS}.plain'" in message.msg or "'digest'" in message.msg
+    assert message.hint == (
+        "Give each entry its own lock name, write one expression for all times of a "
+        'call, or turn counting off with `"schedule": None`.'
+    )
     assert "W013" not in ids(*entries)
 
 
@@ -423,7 +453,12 @@ def test_w013_not_for_a_schedule_of_the_job() -> None:
 
 def test_w010_app_that_comes_too_late() -> None:
     """W010 finds an app whose command Django does not take."""
-    assert ids(INSTALLED_APPS=TOO_LATE) == ["W010"]
+    [message] = messages(INSTALLED_APPS=TOO_LATE)
+    assert message.id == "shedlock.W010"
+    assert message.hint == (
+        "Put 'django_shedlock.contrib.crontab' before 'django_crontab' in "
+        "INSTALLED_APPS."
+    )
 
 
 def test_w011_options_of_no_entry() -> None:
@@ -433,6 +468,9 @@ def test_w011_options_of_no_entry() -> None:
     [message] = messages(*entries, INSTALLED_APPS=ZERO_EDIT, SHEDLOCK_CRONTAB=options)
     assert message.id == "shedlock.W011"
     assert "plian" in message.msg
+    assert message.hint == (
+        "Write arguments as in the lock's name, and options where the lock is defined."
+    )
 
 
 @pytest.mark.parametrize(

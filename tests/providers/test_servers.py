@@ -204,6 +204,9 @@ def test_wrong_options(
     assert message.id == "shedlock.E002"
     assert "'default'" in message.msg
     assert said in message.msg
+    # An error that keeps the provider from being made says itself what is wrong.
+    is_made = "gives no lock provider" not in message.msg
+    assert message.hint == ("Correct its OPTIONS." if is_made else None)
     assert "secret" not in message.msg
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from django.core import management
+from django.core.checks import CheckMessage
 from django.core.management import ManagementUtility, call_command
 from django.core.management.commands import migrate
 from django.db.models.signals import post_migrate
@@ -84,6 +85,8 @@ class Command(BaseCommand, metaclass=Typed):
         ran.append(room)
 """
 APPS = ["django_shedlock", "django_shedlock.beat", "others"]
+NAME_A_COMMAND = "Give the name of a command of one of INSTALLED_APPS"
+CORRECT_IT = "Correct its options."
 LOCKED: dict[str, Any] = {"SHEDLOCK_COMMANDS": {"sweep": {"lock_at_most_for": "10m"}}}
 
 
@@ -207,6 +210,7 @@ def test_decorated_command_keeps_its_lock(others: Any) -> None:
     with override_settings(INSTALLED_APPS=["ours", *APPS], **LOCKED):
         [message] = [m for m in check_jobs() if m.id == "shedlock.E009"]
         assert "decorated, with the lock 'sweep by hand'" in message.msg
+        assert message.hint == "Its options here have no effect: remove them."
         with held_elsewhere("sweep by hand"):
             by_code()
         assert ran == []
@@ -216,26 +220,57 @@ def test_decorated_command_keeps_its_lock(others: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("commands", "told"),
+    ("commands", "told", "hint"),
     [
-        ({"swep": {}}, "INSTALLED_APPS. Did you mean 'sweep'?"),
-        ({"*": {}}, "['*']: there is no such command."),
-        ({7: {}}, "[7]: there is no such command."),
-        ({"runserver": {}}, "['runserver']: this command has no business under a"),
-        ({"sweep": "10m"}, "['sweep']: SHEDLOCK_COMMANDS['sweep'] = '10m': it must be"),
-        ({"sweep": {"wait": -1}}, "['sweep']: Lock 'sweep': wait (-1) must not"),
-        ({"sweep": {"for": 1}}, "['sweep']: Lock 'sweep': unknown option 'for'"),
-        ({"sweep": {"name": "a:{b c}"}}, "'a:{b c}': {b c} is no parameter of others."),
-        ({"broken": {}}, "['broken']: it can't be imported: ZeroDivisionError"),
+        (
+            {"swep": {}},
+            "['swep']: there is no such command.",
+            f"{NAME_A_COMMAND}. Did you mean 'sweep'?",
+        ),
+        ({"*": {}}, "['*']: there is no such command.", f"{NAME_A_COMMAND}."),
+        ({7: {}}, "[7]: there is no such command.", f"{NAME_A_COMMAND}."),
+        (
+            {"runserver": {}},
+            "['runserver']: this command has no business under a",
+            "Remove it. A job that it starts has a lock of its own.",
+        ),
+        (
+            {"sweep": "10m"},
+            "['sweep']: SHEDLOCK_COMMANDS['sweep'] = '10m': it must be",
+            CORRECT_IT,
+        ),
+        (
+            {"sweep": {"wait": -1}},
+            "['sweep']: Lock 'sweep': wait (-1) must not",
+            CORRECT_IT,
+        ),
+        (
+            {"sweep": {"for": 1}},
+            "['sweep']: Lock 'sweep': unknown option 'for'",
+            CORRECT_IT,
+        ),
+        (
+            {"sweep": {"name": "a:{b c}"}},
+            "'a:{b c}': {b c} is no parameter of others.",
+            CORRECT_IT,
+        ),
+        (
+            {"broken": {}},
+            "['broken']: it can't be imported: ZeroDivisionError",
+            "Make it importable, or remove it.",
+        ),
     ],
 )
-def test_e009_entry_without_effect(others: Any, commands: Any, told: str) -> None:
+def test_e009_entry_without_effect(
+    others: Any, commands: Any, told: str, hint: str
+) -> None:
     """E009 names the entry, what is wrong, and what to do."""
     others("others", "broken", "1 / 0\n")
     with override_settings(SHEDLOCK_COMMANDS=commands):
         [message] = [m for m in check_jobs() if m.id == "shedlock.E009"]
-    assert f"{message.msg} {message.hint}".startswith("SHEDLOCK_COMMANDS[")
-    assert told in f"{message.msg} {message.hint}"
+    assert message.msg.startswith("SHEDLOCK_COMMANDS[")
+    assert told in message.msg
+    assert message.hint == hint
 
 
 def test_wrong_options_stop_the_command() -> None:
@@ -267,14 +302,17 @@ def test_w020_decorated_command_that_another_app_hides(others: Any) -> None:
     """W020 tells it, until one of the two ways out is taken."""
     others("ours", "sweep", DECORATED)
 
-    def warnings() -> list[str]:
-        return [
-            message.msg for message in check_jobs() if message.id == "shedlock.W020"
-        ]
+    def warnings() -> list[CheckMessage]:
+        return [message for message in check_jobs() if message.id == "shedlock.W020"]
 
     with override_settings(INSTALLED_APPS=[*APPS, "ours"]):
-        [told] = warnings()
-        assert "`manage.py sweep` runs the command of others, which stands" in told
+        [message] = warnings()
+        told = "`manage.py sweep` runs the command of others, which stands"
+        assert told in message.msg
+        assert message.hint == (
+            "Put ours first, or lock the other one: give it an entry in "
+            "SHEDLOCK_COMMANDS."
+        )
         with override_settings(**LOCKED):
             assert warnings() == []
     with override_settings(INSTALLED_APPS=["ours", *APPS]):

@@ -209,4 +209,5 @@ def test_w017_replica_of_mysql(
     """There it is a variable of the server; other stores are not asked."""
     assert warned() == []
     monkeypatch.setitem(checks.IS_READ_ONLY_QUERIES, connection.vendor, "SELECT 1")
-    assert len(warned()) == 1
+    [message] = warned()
+    assert message.hint == "Let the provider's `using` name the primary."

@@ -102,6 +102,9 @@ def test_w016_server_that_deletes_keys(settings: Any, server: RedisServer) -> No
         server.ask("CONFIG", "SET", "maxmemory-policy", "noeviction")
     assert message.id == "shedlock.W016"
     assert "volatile-lru" in message.msg
+    assert message.hint == (
+        "Set maxmemory-policy to noeviction, or use another server."
+    )
 
 
 def test_w016_each_server_of_a_cluster(
@@ -136,6 +139,9 @@ def test_w017_replica(settings: Any, tmp_path: Path, *, is_writable: bool) -> No
         [message] = check_stores()
         assert message.id == "shedlock.W017"
         assert "'default'] is a replica" in message.msg
+        assert message.hint == (
+            "Let `url` name the master, or the sentinels that know it."
+        )
         if not is_writable:
             with pytest.raises(LockProviderError, match="'job'.*name the master"):
                 try_from(get_provider(), configure())
