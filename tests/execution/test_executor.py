@@ -272,14 +272,6 @@ def test_reentry_does_not_cross_threads() -> None:
     assert results == [False]
 
 
-def test_lost_lock_does_not_count_for_reentry() -> None:
-    """Who lost the lock has to ask for it again."""
-    with hold("job") as lock:
-        end_lease(lock)
-        with held_elsewhere("job"):
-            assert not execute(lambda: 1, "job").was_executed
-
-
 def test_lock_at_least_for_keeps_the_lock() -> None:
     """After a short run the lock stays held, with its own state."""
     execute(lambda: 1, "job", lock_at_least_for="5m", lock_at_most_for="5m")

@@ -43,10 +43,15 @@ class Beats:
         self.now = datetime.now(UTC).replace(second=30, microsecond=0)
         self.step(timedelta(0))
 
-    def start(self, *args: str, body: Callable[[Path], None] | None = None) -> Command:
-        """Start one more host."""
-        prepare = [partial(_prepare, self.folder, body or _write)]
-        started = Command("shedlock", "beat", *args, prepare=prepare)
+    def start(
+        self,
+        *args: str,
+        body: Callable[[Path], None] | None = None,
+        prepare: Callable[[], object] = bool,
+    ) -> Command:
+        """Start one more host, which calls ``prepare`` before its beat begins."""
+        ours = partial(_prepare, self.folder, body or _write)
+        started = Command("shedlock", "beat", *args, prepare=[ours, prepare])
         self._stack.callback(_end, started)
         return started
 
