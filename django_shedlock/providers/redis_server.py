@@ -12,6 +12,8 @@ from django_shedlock.durations import option_duration
 from django_shedlock.providers.redis_records import Script, ScriptCall
 from django_shedlock.providers.servers import Clients, shown_url
 
+LIMIT_NAMES = ("socket_timeout", "socket_connect_timeout")
+
 
 class Unconfirmed(Exception):
     """Too few replicas have confirmed a change."""
@@ -43,7 +45,7 @@ class RedisServer:
         wait: tuple[int, timedelta],
         prefix: str,
     ):
-        limits = {"socket_timeout": 5.0, "socket_connect_timeout": 5.0}
+        limits = dict.fromkeys(LIMIT_NAMES, 5.0)
         self._url, self._options = url, {**limits, **options}
         self._prefix = prefix
         shown_url(url)
@@ -94,12 +96,12 @@ class RedisServer:
     def connect(self) -> Any:
         """Return a client of redis-py. Only that of a cluster connects at once."""
         import redis
-        from redis.backoff import NoBackoff
-        from redis.retry import Retry
+
+        from django_shedlock.providers.redis_retries import QuickRetry, never_again
 
         library: Any = redis  # a part of it has no types
         # A request can be repeated: the scripts recognise it.
-        retry = Retry(NoBackoff(), 1)
+        retry = QuickRetry(self._options["socket_timeout"])
         options = {"retry": retry, **self._options}
         if not self.kind:
             return library.Redis.from_url(self._url, **options)
@@ -109,6 +111,10 @@ class RedisServer:
             return library.RedisCluster(startup_nodes=nodes, **options)
         service, *database = self.path
         of_sentinel = {k: v for k, v in self._options.items() if k.startswith("socket")}
+        for name in LIMIT_NAMES:  # of all sentinels together
+            if of_sentinel[name] is not None:
+                of_sentinel[name] /= len(self.hosts)
+        of_sentinel["retry"] = never_again()
         sentinel = library.Sentinel(self.hosts, sentinel_kwargs=of_sentinel, **options)
         return sentinel.master_for(service, db=int(database[0]) if database else 0)
 

@@ -19,7 +19,11 @@ class Proxy:
         self._target = address
         self._passes = threading.Event()
         self._passes.set()
+        self.is_holding: threading.Event = threading.Event()
+        """Set as soon as something arrives while it is cut."""
         self._sockets: list[socket.socket] = []
+        self.accepted = 0
+        """How many clients have connected."""
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listening.getsockname()[1])
         threading.Thread(target=self._accept, daemon=True).start()
@@ -27,6 +31,7 @@ class Proxy:
     @contextmanager
     def cut(self) -> Iterator[None]:
         """Let nothing through, and tell nobody; what was sent arrives afterwards."""
+        self.is_holding.clear()
         self._passes.clear()
         try:
             yield
@@ -50,6 +55,7 @@ class Proxy:
             while True:
                 client, _ = self._listening.accept()
                 self._sockets.append(client)
+                self.accepted += 1
                 self._connect(client)
 
     def _connect(self, client: socket.socket) -> None:
@@ -65,6 +71,8 @@ class Proxy:
     def _pass_on(self, source: socket.socket, target: socket.socket) -> None:
         with suppress(OSError):
             while data := source.recv(65536):
+                if not self._passes.is_set():
+                    self.is_holding.set()
                 self._passes.wait()
                 target.sendall(data)
         for each in (source, target):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -18,6 +18,7 @@ from django_shedlock.schedules.cron import Schedule
 from tests.providers.redis.test_contract import shift
 from tests.support.forks import assert_child_connects_anew
 from tests.support.locks import MINUTE, configure, status_of, take_from, try_from
+from tests.support.proxies import proxy
 from tests.support.redis_servers import PATIENT, RedisServer, redis_servers
 from tests.support.threads import run_threads
 
@@ -241,6 +242,31 @@ def test_server_that_hangs(tmp_path_factory: pytest.TempPathFactory) -> None:
                 try_from(locks, configure())
         assert failure.value.is_uncertain
         locks.server.clients.close()
+
+
+def test_server_that_hangs_is_asked_once(server: RedisServer) -> None:
+    """A second try would take as long again."""
+    with proxy(server.port) as network, network.cut():
+        url = server.url.replace(str(server.port), str(network.port))
+        locks = RedisLockProvider("default", url=url, socket_timeout=0.2)
+        with pytest.raises(LockProviderError, match="imeout"):
+            locks.now()
+        assert network.accepted == 1
+        locks.server.clients.close()
+
+
+def test_sentinels_that_hang_are_asked_once(server: RedisServer) -> None:
+    """By itself redis-py asks each of them 16 times, for minutes."""
+    with ExitStack() as stack:
+        networks = [stack.enter_context(proxy(server.port)) for _ in range(2)]
+        for network in networks:
+            stack.enter_context(network.cut())
+        hosts = ",".join(f"127.0.0.1:{network.port}" for network in networks)
+        url = f"redis+sentinel://{hosts}/service/0"
+        locks = RedisLockProvider("default", url=url, socket_timeout=0.4)
+        with pytest.raises(LockProviderError, match="service"):
+            locks.now()
+        assert [network.accepted for network in networks] == [1, 1]
 
 
 def test_server_that_has_forgotten(tmp_path_factory: pytest.TempPathFactory) -> None:
