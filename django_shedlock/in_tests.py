@@ -17,8 +17,14 @@ def is_only_connection(connection: BaseDatabaseWrapper) -> bool:
 
     This is true in Django's ``TestCase``, also inside an ``atomic()`` of the test or
     the project. Its transaction is never committed, so no other connection sees its
-    rows.
+    rows. It is also true of a database that Django's tests forbid: this connection
+    raises their error.
     """
+    if "connect" in vars(connection):
+        testcases = sys.modules.get("django.test.testcases")
+        failure = getattr(testcases, "_DatabaseFailure", ())
+        if isinstance(vars(connection)["connect"], failure):
+            return True
     blocks: list[Any] = connection.atomic_blocks
     return any(block._from_testcase for block in blocks)
 

@@ -165,11 +165,9 @@ def outside_tests(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def forget_memory() -> Iterator[None]:
     """Give each test providers of its own, and no locks in memory."""
-    from django_shedlock.console.monitoring.health import checks
     from django_shedlock.execution.keep_alive import late_releases
     from django_shedlock.providers import forget_providers
 
-    checks.forget()
     forget_providers(setting="SHEDLOCK_PROVIDERS")
     yield
     forget_providers(setting="SHEDLOCK_PROVIDERS")

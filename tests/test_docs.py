@@ -217,8 +217,6 @@ NUMBERS = {
     "more than 10,000 locks may have findings": search.SEARCH_LOCK_LIMIT,
     "the most urgent first; 1,000 at the most": health.ANSWER_FINDING_LIMIT,
     "``keep_for``, 5 seconds by default": HealthCheck.keep_for.total_seconds(),
-    "after ``deadline``, 5 seconds by default": HealthCheck.deadline.total_seconds(),
-    "there are 10 such threads at the most": health.Checks.thread_limit,
     "100 new and 100 gone findings at the most": check.MAIL_FINDING_LIMIT,
     "default cache keeps for 1 hour": notices.UNKEPT_REMINDER_INTERVAL.total_seconds()
     / 3600,

@@ -13,11 +13,13 @@ from django.core import mail
 from django.core.mail.backends import locmem
 from django.db import OperationalError, connection, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.test import TestCase, TransactionTestCase
+from django.test import SimpleTestCase, TestCase, TransactionTestCase
+from django.test.testcases import DatabaseOperationForbidden
 
 from django_shedlock import LockProviderError, execute, hold, scheduler_lock
 from django_shedlock.in_tests import are_databases_temporary, is_only_connection
 from django_shedlock.models import LockRecord, LockRun
+from django_shedlock.providers import get_provider
 from django_shedlock.testing import force_release
 from tests.support.private_connections import noted_opens
 from tests.support.statements import says
@@ -73,6 +75,20 @@ class Calls:
         with hold("lost"):
             force_release("lost")
         self.assertEqual(LockRun.objects.get(name="lost").outcome, "lost")
+
+
+def test_forbidden_database_is_not_read_by_another_connection(
+    opened: list[BaseDatabaseWrapper],
+) -> None:
+    """A look in a test without databases raises Django's own error."""
+
+    class Simple(SimpleTestCase):
+        def test_look(self) -> None:
+            with pytest.raises(DatabaseOperationForbidden):
+                get_provider().now()
+
+    run_suite(Simple)
+    assert not opened
 
 
 def test_plain_test_case_rolls_back_what_a_job_wrote(

@@ -17,7 +17,7 @@ from django_shedlock.locks.status import RunOutcome
 from django_shedlock.models import LockRun, LockRunQuerySet
 from django_shedlock.providers.base import LockProvider, LockQuery
 from django_shedlock.providers.database.reading import may_match
-from django_shedlock.sql.connections import read_here, run_here
+from django_shedlock.sql.connections import read_rows
 
 
 class History(base.Subcommand):
@@ -76,8 +76,8 @@ class History(base.Subcommand):
         shown = found[:limit]
         for each in set(name).difference(run.name for run in shown):
             # A lock may be known although it was pruned, or has no such run.
-            known = all_runs.of_lock(each, provider.alias)
-            if not WILDCARD.search(each) and not run_here(known.exists, runs.db):
+            known = all_runs.of_lock(each, provider.alias).values_list("pk")[:1]
+            if not WILDCARD.search(each) and not read_rows(known, runs.db):
                 base.find_status(provider, each)
         if json:
             json_output.write_json(self.stdout, map(run_as_dict, shown))
@@ -99,7 +99,7 @@ class History(base.Subcommand):
         runs = runs.filter(may_match(names)).order_by("-pk")
         is_wanted = LockQuery(patterns=tuple(names)).accepts_name
         page = runs
-        while read := read_here(page[:size], runs.db):
+        while read := read_rows(page[:size], runs.db):
             yield from (run for run in read if is_wanted(run.name))
             if len(read) < size:
                 return
@@ -114,7 +114,7 @@ def last_runs(name: str, provider: str, using: str, limit: int) -> list[LockRun]
     history.
     """
     runs = LockRun.objects.using(using).of_lock(name, provider)
-    return read_here(runs.order_by("-pk")[:limit], using)
+    return read_rows(runs.order_by("-pk")[:limit], using)
 
 
 def runs_table(

@@ -5,10 +5,12 @@ from collections.abc import Sequence
 from django.core.checks import CheckMessage, Warning
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DatabaseError, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_shedlock.console.models import LockAction, Notice
 from django_shedlock.providers import get_provider, provider_aliases
 from django_shedlock.providers.database.checks import is_being_migrated
+from django_shedlock.sql.connections import within_deadline
 
 
 def check_tables(
@@ -26,11 +28,12 @@ def check_tables(
     }
     for using in (each for each in databases or () if each in used):
         try:
-            tables = connections[using].introspection.table_names()
+            tables = within_deadline(_table_names, using)
         except DatabaseError:  # the core's checks report it
             continue
         missing = [table for table in effects if table not in tables]
-        if not missing or is_being_migrated(using, LockAction._meta.app_label):
+        label = LockAction._meta.app_label
+        if not missing or is_being_migrated(connections[using], label):
             continue
         messages += [
             Warning(
@@ -43,3 +46,7 @@ def check_tables(
             for table in missing
         ]
     return messages
+
+
+def _table_names(connection: BaseDatabaseWrapper) -> list[str]:
+    return connection.introspection.table_names()

@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # Django loads it with the first query
 
 Built = TypeVar("Built")
 R = TypeVar("R")
+Rows = TypeVar("Rows", bound="QuerySet[Any, Any]")
 
 Columns = dict[str, object]
 """The columns that a statement writes, each with its expression or value."""
@@ -476,3 +477,27 @@ class InsertReturning(BaseInsert[int | None]):
 
     def _compile(self, built: Row, connection: BaseDatabaseWrapper) -> Compiled:
         return returning(self._column, super()._compile(built, connection), connection)
+
+
+class QueryOnConnection(Query):
+    """A query that runs on ``given``, not on the connection of the queryset's alias."""
+
+    given: BaseDatabaseWrapper
+
+    def get_compiler(
+        self,
+        using: str | None = None,
+        connection: BaseDatabaseWrapper | None = None,
+        elide_empty: bool = True,
+    ) -> Any:
+        given = self.given if connection is None else connection
+        return super().get_compiler(connection=given, elide_empty=elide_empty)
+
+
+def on_connection(queryset: Rows, connection: BaseDatabaseWrapper) -> Rows:
+    """Return the queryset, which reads on this connection. It can't write there."""
+    chosen: Rows = queryset.all()
+    query: Any = chosen.query  # its own
+    query.__class__ = QueryOnConnection
+    query.given = connection
+    return chosen

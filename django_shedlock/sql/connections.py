@@ -1,5 +1,6 @@
 """The connection on which a lock statement runs, and when it is sent again."""
 
+import math
 import os
 import random
 import socket
@@ -8,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any, ClassVar, TypeVar
 
-from django.db import Error, connections, transaction
+from django.db import Error, OperationalError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Model, QuerySet
 
@@ -18,7 +19,7 @@ from django_shedlock.forking import renewed_in_child
 from django_shedlock.in_tests import are_databases_temporary, is_only_connection
 from django_shedlock.mutexes import Mutex
 from django_shedlock.sql import errors
-from django_shedlock.sql.compiling import ROW_WAIT_SETTING
+from django_shedlock.sql.compiling import ROW_WAIT_SETTING, on_connection
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -51,13 +52,15 @@ def run(
     using: str,
     *,
     is_urgent: bool = False,
+    has_deadline: bool = False,
     stays_here: bool = False,
     busy_timeout: float | None = None,
 ) -> T:
     """
     Return what ``work`` returns, once it got through on the connection it is given.
 
-    Urgent work never waits long for a row. Work that stays here is Django's own, on the
+    Urgent work never waits long for a row. Work that has a deadline is not sent again
+    after it; see Note [A deadline]. Work that stays here is Django's own, on the
     caller's connection. ``work`` runs again after a conflict, and once on a fresh
     connection. Raises the ``django.db.Error`` that remains; ``NoAnswer`` if nobody can
     tell whether the server has carried out the statement.
@@ -72,11 +75,14 @@ def run(
         and not has_own_transaction(caller)
     )
     is_private = may_leave and (
-        is_urgent or (not is_ready and in_callers_transaction(caller))
+        is_urgent or has_deadline or (not is_ready and in_callers_transaction(caller))
     )
     may_reconnect, was_sent, has_no_answer = True, False, False
     timeout = BUSY_TIMEOUT_SECONDS if busy_timeout is None else busy_timeout
     give_up_at = time.monotonic() + timeout
+    has_deadline = has_deadline and may_leave
+    answer_timeout = private_connections.answer_timeout_seconds
+    deadline = time.monotonic() + (answer_timeout if has_deadline else math.inf)
     for attempts_left in reversed(range(ATTEMPT_LIMIT)):
         try:
             with (
@@ -90,6 +96,7 @@ def run(
             has_no_answer |= may_leave and was_sent and errors.is_lost_reply(error)
             is_late = errors.is_busy(error) and time.monotonic() > give_up_at
             may_try = attempts_left > 0 and not is_late
+            may_try &= time.monotonic() < deadline
             may_wait = may_try and has_no_answer and not is_urgent
             if may_wait and errors.is_lock_timeout(error):
                 pass  # the lost statement before it may have the row until it commits
@@ -98,7 +105,8 @@ def run(
             elif may_try and may_reconnect and errors.may_be_lost_connection(error):
                 is_unfit = not is_private and errors.is_unfit_server(error)
                 may_reconnect, is_private, is_ready = False, may_leave, False
-                _close_if_useless(caller, is_unfit=is_unfit)
+                if not has_deadline:  # the caller's connection may hang as well
+                    _close_if_useless(caller, is_unfit=is_unfit)
                 private_connections.close_idle(using)
             elif has_no_answer:
                 message = f"the connection broke before the answer: {error}"
@@ -106,6 +114,39 @@ def run(
             else:
                 raise
     raise AssertionError("the last attempt returns or raises")
+
+
+# Note [A deadline]
+# A server that hangs still acknowledges what it gets, so neither TCP nor an option of
+# the driver ends the wait, and poolers refuse PostgreSQL's own timeout at the start of
+# a session. So what people and monitoring ask runs on a private connection, whose
+# socket the watcher shuts after ``answer_timeout_seconds``. That also covers what
+# Django asks on a new connection. Until its socket is known only the options of the
+# driver limit the connecting, and nothing limits the look-up of the host's address.
+
+
+def within_deadline(work: Callable[[BaseDatabaseWrapper], T], using: str) -> T:
+    """
+    Return what ``work`` returns, on a private connection; see Note [A deadline].
+
+    It must only read, or may be done twice. On SQLite, and in a ``TestCase``, it gets
+    the caller's connection, and has no deadline. Raises the ``django.db.Error`` that
+    remains.
+    """
+
+    def call(connection: BaseDatabaseWrapper, is_again: bool) -> T:
+        return work(connection)
+
+    return run(call, using, has_deadline=True)
+
+
+def read_rows(queryset: "QuerySet[Model, R]", using: str) -> list[R]:
+    """Return the queryset's rows, read with ``within_deadline()``."""
+
+    def read(connection: BaseDatabaseWrapper) -> list[R]:
+        return list(on_connection(queryset, connection))
+
+    return within_deadline(read, using)
 
 
 def run_here(work: Callable[[], T], using: str) -> T:
@@ -265,7 +306,7 @@ class ConnectionWatch(Timetable):
 
 class PrivateConnections:
     """
-    Connections in autocommit that only lock statements use.
+    Connections in autocommit that lock statements and looks use, and nothing else.
 
     An idle one is kept for the next statement, since opening one costs more than ten
     locks. A timetable closes idle ones, and interrupts statements without an answer.
@@ -309,9 +350,18 @@ class PrivateConnections:
             self._stamp(connection, _socket_of(connection))
             yield connection
             is_kept = not are_databases_temporary()
+        except Error as error:
+            if connection in self._lent:
+                raise
+            # The watcher has given it up.
+            message = (
+                f"no answer within {self.answer_timeout_seconds:g} s, so it hangs or, "
+                "for example, another transaction has locked its table"
+            )
+            raise OperationalError(message) from error
         finally:
             with self._mutex:
-                self._lent.pop(connection, None)
+                is_kept &= self._lent.pop(connection, None) is not None
                 if is_kept:
                     self._idle[connection] = time.monotonic()
             if not is_kept:

@@ -12,9 +12,7 @@ from random import Random
 
 import pytest
 from django.core.management import CommandError
-from django.db import connection
 from django.test import override_settings
-from django.test.utils import CaptureQueriesContext
 
 from django_shedlock.beat import loop as beat
 from django_shedlock.beat.catch_up import note_catch_up
@@ -38,6 +36,7 @@ from tests.support.commands import run
 from tests.support.jobs import only_jobs_of, scheduled_jobs
 from tests.support.locks import pause, take
 from tests.support.operators import statements
+from tests.support.private_connections import counted_statements
 from tests.support.runs import is_alive
 from tests.support.waiting import wait_for
 
@@ -259,7 +258,7 @@ def test_statements_while_it_waits(
             stop()
 
     still.how = go_on
-    with CaptureQueriesContext(connection) as sent:
+    with counted_statements() as sent:
         run("beat", *args)
     assert len(statements(sent)) == count
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from django.db import connection
 from django.test import override_settings
-from django.test.utils import CaptureQueriesContext
 
 from django_shedlock.contrib.prometheus.selection import select
 from django_shedlock.locks.status import LockState, RunOutcome
 from django_shedlock.providers import get_provider
 from tests.support.lateness import be_overdue
 from tests.support.locks import end_run, take
+from tests.support.private_connections import counted_statements
 
 pytestmark = pytest.mark.django_db
 
@@ -48,7 +47,7 @@ def test_selection_reads_records_only(most: int, statements: int) -> None:
         end_run(f"job {number}", FAILED)
     with (
         override_settings(SHEDLOCK_HISTORY_RETENTION=None),
-        CaptureQueriesContext(connection) as queries,
+        counted_statements() as queries,
     ):
         select(get_provider(), MINUTE, most)
     assert len(queries) == statements

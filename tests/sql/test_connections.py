@@ -297,6 +297,28 @@ def test_private_connection_that_died_is_replaced(
     assert not is_open(opened[0])
 
 
+@pytest.mark.servers_only
+@committed
+def test_look_leaves_the_callers_connection_alone(
+    monkeypatch: pytest.MonkeyPatch, outside_tests: None
+) -> None:
+    """It does not ask whether that is alive, which could take minutes."""
+
+    def hang(connection: BaseDatabaseWrapper) -> bool:
+        raise AssertionError("the caller's connection was asked")
+
+    connection.ensure_connection()
+    mine = connection.connection
+    provider = DatabaseLockProvider("default")
+    provider.now()
+    monkeypatch.setattr(type(connections["default"]), "is_usable", hang)
+    [idle] = private_connections._idle
+    kill_session(session_number_of(idle))
+    provider.now()
+    assert connection.connection is mine
+    private_connections.close_idle()
+
+
 class Silent:
     """Stands for a server, or a pooler without room, that accepts and never answers."""
 

@@ -43,6 +43,7 @@ def test_request_is_carried_out_once(store: str) -> None:
     assert last_catch_up(get_provider()) is not None
 
 
+@pytest.mark.each_store
 @shared_stores
 def test_request_is_withdrawn(store: str) -> None:
     """Then nothing runs."""

@@ -6,7 +6,7 @@ from django_shedlock.console.cli.findings import finding_line
 from django_shedlock.console.models import LockAction
 from django_shedlock.console.monitoring.findings import Finding
 from django_shedlock.console.monitoring.search import Search
-from django_shedlock.sql.connections import read_here
+from django_shedlock.sql.connections import read_rows
 
 
 class ShowWithFindings(Show):
@@ -32,7 +32,7 @@ class ShowWithFindings(Show):
             self.status.name, self.provider.alias
         )
         newest = actions.order_by("-pk")[: self.action_limit]
-        self.actions = read_here(newest, using)
+        self.actions = read_rows(newest, using)
 
     def as_dict(self) -> dict[str, object]:
         shown = super().as_dict()

@@ -10,6 +10,8 @@ from typing import Any
 
 from django.core.cache import cache
 from django.db import Error
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import QuerySet
 
 from django_shedlock.clocks import aware
 from django_shedlock.console.models import Notice
@@ -18,7 +20,8 @@ from django_shedlock.console.monitoring.search import Search
 from django_shedlock.locks.patterns import matches_any
 from django_shedlock.providers import get_provider
 from django_shedlock.signals import logger
-from django_shedlock.sql.connections import run_here
+from django_shedlock.sql.compiling import Insert, Update, on_connection, texts
+from django_shedlock.sql.connections import within_deadline
 from django_shedlock.sql.fields import DatabaseNow
 
 AWAY_MIN_DURATION = timedelta(minutes=10)
@@ -160,20 +163,33 @@ def _compared(
 def _row(using: str, key: str) -> Any:
     notices = Notice.objects.using(using)
     rows = notices.filter(provider=key).annotate(now=DatabaseNow())
-    row = run_here(rows.first, using)
-    if row is None:
-        new = [Notice(provider=key)]
-        # Another host may be first.
-        run_here(lambda: notices.bulk_create(new, ignore_conflicts=True), using)
-        row = run_here(rows.get, using)
-    return row
+
+    def find(connection: BaseDatabaseWrapper) -> Any:
+        found = on_connection(rows, connection)
+        if (row := found.first()) is None:
+            insert_notice(connection, provider=key)
+            row = found.get()
+        return row
+
+    return within_deadline(find, using)
+
+
+def _new_notice() -> tuple[type[Notice], dict[str, object]]:
+    told = {"told": "[]", "version": 0, "claimed_at": None}
+    return Notice, {**texts("provider"), **told}
+
+
+insert_notice: Insert = Insert(_new_notice, unique="provider")
+"""Another host may be first."""
 
 
 def _update(row: Any, version: int, **columns: object) -> bool:
-    # See Note [One host tells].
-    using = row._state.db
-    same = Notice.objects.using(using).filter(pk=row.pk, version=version)
-    return bool(run_here(lambda: same.update(version=version + 1, **columns), using))
+    def build() -> tuple[QuerySet[Any, object], dict[str, object]]:
+        # See Note [One host tells].
+        same = Notice.objects.filter(pk=row.pk, version=version)
+        return same, {"version": version + 1, **columns}
+
+    return within_deadline(Update(build), row._state.db) > 0
 
 
 def _report_unkept(

@@ -20,9 +20,7 @@ from django_shedlock.console.monitoring.sentences import say
 from django_shedlock.console.monitoring.traces import (
     LONG_HISTORY_AGE,
     Evidence,
-    actions_of,
-    history_is_outgrown,
-    rows_of,
+    Past,
     traces_of,
 )
 from django_shedlock.durations import format_duration
@@ -101,7 +99,7 @@ class Search:
         try:
             difference = clock_difference(provider.now)
             attention = self.attention(provider, limit)
-            is_outgrown = history_is_outgrown(provider)
+            is_outgrown = Past(provider).is_outgrown()
         except LockProviderError as error:
             yield Finding(Kind.UNREACHABLE, alias, None, str(error))
             return
@@ -180,9 +178,10 @@ class Search:
         # The history is read for few locks.
         nothing = Evidence()
         suspicious = [each for each in statuses if self._look(provider, each, nothing)]
-        actions = actions_of(provider, [status.name for status in suspicious])
+        past = Past(provider)
+        actions = past.actions([status.name for status in suspicious])
         traces = (trace for status in suspicious for trace in traces_of(status))
-        rows = rows_of(provider, {trace.locked_by for trace in traces})
+        rows = past.rows({trace.locked_by for trace in traces})
         found = {}
         for status in suspicious:
             evidence = Evidence(actions.get(status.name, ()), rows)

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import TypeVar
 
 from django.db import Error
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Q
 from django.utils.text import Truncator
 from django.utils.translation import gettext_noop as _
@@ -17,11 +18,12 @@ from django_shedlock.exceptions import LockProviderError
 from django_shedlock.history.retention import retention
 from django_shedlock.locks.lock import process_of
 from django_shedlock.locks.status import LockStatus, RunOutcome
-from django_shedlock.models import LockRun, LockRunQuerySet
+from django_shedlock.models import LockRun
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.database.reading import batches
 from django_shedlock.signals import logger
-from django_shedlock.sql.connections import run_here
+from django_shedlock.sql.compiling import on_connection
+from django_shedlock.sql.connections import within_deadline
 from django_shedlock.sql.errors import describe, is_missing_table
 from django_shedlock.sql.fields import StatementNow
 
@@ -170,85 +172,86 @@ def fact_of(kind: str, what: str) -> str:
     return " ".join(f"{kind} {what}".split())
 
 
-def actions_of(
-    provider: LockProvider, names: Collection[str]
-) -> Mapping[str, Sequence[LockAction]]:
+class Past:
     """
-    Return the releases by force and the acknowledgements of locks, the newest first.
+    What the history of a provider, and the audit log beside it, say of its locks.
 
-    One statement for each batch. Raises ``LockProviderError`` if the store failed.
-    """
-
-    def read(runs: LockRunQuerySet) -> list[LockAction]:
-        counts = Q(until=None) | Q(until__gt=StatementNow())
-        tells = ~Q(facts="") | Q(kind=ActionKind.RELEASE)
-        done = LockAction.objects.using(runs.db).filter(result=ActionResult.DONE)
-        mine = done.filter(counts, tells, provider=provider.alias).order_by("-pk")
-        parts = (mine.filter(name__in=some) for some in batches(sorted(names)))
-        return [action for part in parts for action in part]
-
-    found: dict[str, list[LockAction]] = {}
-    for action in read_history(provider, read) if names else ():
-        found.setdefault(action.name, []).append(action)
-    return found
-
-
-def rows_of(provider: LockProvider, runs: Collection[str]) -> dict[str, LockRun]:
-    """
-    Return what these runs raised, by their ``locked_by``, as far as there are rows.
-
-    One statement for each batch. Raises ``LockProviderError`` if the store failed.
+    A provider without a history has none. If the locks are in another store, a failure
+    of the database is only logged, and it is not asked again: that would take as long.
+    Otherwise each method raises ``LockProviderError``.
     """
 
-    def read(rows: LockRunQuerySet) -> list[LockRun]:
-        told = rows.only("locked_by", "exception_type", "exception_message")
-        parts = (told.filter(locked_by__in=some) for some in batches(sorted(runs)))
-        return [row for part in parts for row in part]
+    def __init__(self, provider: LockProvider):
+        self._provider = provider
+        self._has_failed = False
 
-    rows = read_history(provider, read) if runs else []
-    return {row.locked_by: row for row in rows}
+    def actions(self, names: Collection[str]) -> Mapping[str, Sequence[LockAction]]:
+        """
+        Return the releases by force and the acknowledgements of locks, newest first.
 
+        One statement for each batch.
+        """
 
-def read_history(
-    provider: LockProvider, read: Callable[[LockRunQuerySet], list[T]]
-) -> list[T]:
-    """
-    Return what ``read`` finds in the provider's history; nothing without a history.
+        def read(connection: BaseDatabaseWrapper) -> list[LockAction]:
+            counts = Q(until=None) | Q(until__gt=StatementNow())
+            tells = ~Q(facts="") | Q(kind=ActionKind.RELEASE)
+            actions = LockAction.objects.using(connection.alias)
+            done = on_connection(actions, connection).filter(result=ActionResult.DONE)
+            mine = done.filter(counts, tells, provider=self._provider.alias)
+            newest = mine.order_by("-pk")
+            parts = (newest.filter(name__in=some) for some in batches(sorted(names)))
+            return [action for part in parts for action in part]
 
-    Raises ``LockProviderError`` if the database of the locks themselves failed.
-    """
-    using = provider.history_database
-    if using is None:
-        return []
+        found: dict[str, list[LockAction]] = {}
+        for action in self._read(read) if names else ():
+            found.setdefault(action.name, []).append(action)
+        return found
 
-    def read_runs() -> list[T]:
-        return read(LockRun.objects.using(using))
+    def rows(self, runs: Collection[str]) -> dict[str, LockRun]:
+        """
+        Return what these runs raised, by their ``locked_by``, as far as it has rows.
 
-    try:
-        return run_here(read_runs, using)
-    except Error as error:
-        if is_missing_table(error):
+        One statement for each batch.
+        """
+
+        def read(connection: BaseDatabaseWrapper) -> list[LockRun]:
+            rows = on_connection(LockRun.objects.using(connection.alias), connection)
+            told = rows.only("locked_by", "exception_type", "exception_message")
+            parts = (told.filter(locked_by__in=some) for some in batches(sorted(runs)))
+            return [row for part in parts for row in part]
+
+        found = self._read(read) if runs else []
+        return {row.locked_by: row for row in found}
+
+    def is_outgrown(self) -> bool:
+        """
+        Return whether a history that deletes nothing by itself has become long.
+
+        With ``SHEDLOCK_HISTORY_RETENTION`` no statement is sent.
+        """
+        if retention() is not None:
+            return False
+
+        def read(connection: BaseDatabaseWrapper) -> list[int]:
+            runs = on_connection(LockRun.objects.using(connection.alias), connection)
+            oldest = runs.older_than(LONG_HISTORY_AGE).order_by("ended")
+            return list(oldest.values_list("pk", flat=True)[:1])
+
+        return bool(self._read(read))
+
+    def _read(self, read: Callable[[BaseDatabaseWrapper], list[T]]) -> list[T]:
+        provider, using = self._provider, self._provider.history_database
+        if using is None or self._has_failed:
             return []
-        where = f"database {using!r} (provider {provider.alias!r})"
-        failure = f"Could not read the runs in {where}: {describe(error)}"
-        if provider.record_database is not None:
-            raise LockProviderError(failure) from error
-        logger.warning("%s", failure)  # its locks are elsewhere, and can be read
-        return []
-
-
-def history_is_outgrown(provider: LockProvider) -> bool:
-    """
-    Return whether a history that deletes nothing by itself has become long.
-
-    With ``SHEDLOCK_HISTORY_RETENTION`` no statement is sent. Raises
-    ``LockProviderError`` if the store failed.
-    """
-    if retention() is not None:
-        return False
-
-    def read(runs: LockRunQuerySet) -> list[int]:
-        oldest = runs.older_than(LONG_HISTORY_AGE).order_by("ended")
-        return list(oldest.values_list("pk", flat=True)[:1])
-
-    return bool(read_history(provider, read))
+        try:
+            return within_deadline(read, using)
+        except Error as error:
+            if is_missing_table(error):
+                return []
+            where = f"database {using!r} (provider {provider.alias!r})"
+            failure = f"Could not read the runs in {where}: {describe(error)}"
+            if provider.record_database is not None:
+                raise LockProviderError(failure) from error
+            logger.warning("%s", failure)  # its locks are elsewhere, and can be read
+            self._has_failed = True
+            return []

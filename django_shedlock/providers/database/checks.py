@@ -7,6 +7,7 @@ from pathlib import Path
 from django.core.checks import CheckMessage, Error, Warning
 from django.db import Error as DatabaseError
 from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Model
 
 from django_shedlock.clocks import CLOCK_TOLERANCE, clock_difference
@@ -14,6 +15,8 @@ from django_shedlock.durations import format_duration
 from django_shedlock.in_tests import are_databases_temporary
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers.base import Place
+from django_shedlock.sql.compiling import on_connection
+from django_shedlock.sql.connections import within_deadline
 from django_shedlock.sql.errors import JAVA_URL, KNOWN_DATABASES
 from django_shedlock.sql.fields import ClockMilliseconds
 
@@ -89,36 +92,42 @@ def place_of(using: str) -> Place | None:
 
 def check_database(using: str) -> list[CheckMessage]:
     """Return warnings if jobs won't run, or won't run when they should."""
+
+    def look(connection: BaseDatabaseWrapper) -> list[CheckMessage]:
+        return list(_warnings(connection))
+
     try:
-        return list(_warnings(using))
+        return within_deadline(look, using)
     except DatabaseError as error:
         text = f"The locks in database {using!r} can't be read: {str(error).strip()}"
         hint = "No job with a lock runs while its store is unreachable."
         return [Warning(text, hint=hint, id="shedlock.W005")]
 
 
-def _warnings(using: str) -> Iterator[CheckMessage]:
-    tables = connections[using].introspection.table_names()
-    if connections[using].features.ignores_table_name_case:
+def _warnings(connection: BaseDatabaseWrapper) -> Iterator[CheckMessage]:
+    using = connection.alias
+    tables = connection.introspection.table_names()
+    if connection.features.ignores_table_name_case:
         tables = [table.lower() for table in tables]
-    yield from _look_alikes(using, tables)
-    missing = [model for model in EFFECTS if _table_of(model, using) not in tables]
+    yield from _look_alikes(connection, tables)
+    missing = [model for model in EFFECTS if _table_of(model, connection) not in tables]
     faults: list[CheckMessage] = []
     for model in EFFECTS:
         if model not in missing:
-            faults += _missing_columns(model, using)
-    if missing and not is_being_migrated(using, LockRecord._meta.app_label):
+            faults += _missing_columns(model, connection)
+    if missing and not is_being_migrated(connection, LockRecord._meta.app_label):
         for model in missing:
             # An error would stop the very `migrate` that makes the table.
-            text = f"The table {_table_of(model, using)!r} is missing in database "
+            table = _table_of(model, connection)
+            text = f"The table {table!r} is missing in database "
             text += f"{using!r}, so {EFFECTS[model]}."
             faults.append(_fault_of_table(text, _migrate(using)))
     yield from faults
     if missing or faults:
         return
-    question = IS_READ_ONLY_QUERIES.get(connections[using].vendor)
+    question = IS_READ_ONLY_QUERIES.get(connection.vendor)
     if question is not None:
-        with connections[using].cursor() as cursor:
+        with connection.cursor() as cursor:
             cursor.execute(question)
             [is_read_only] = cursor.fetchone()
         if is_read_only:
@@ -128,7 +137,8 @@ def _warnings(using: str) -> Iterator[CheckMessage]:
                 hint="Let the provider's `using` name the primary.",
                 id="shedlock.W017",
             )
-    difference = clock_difference(LockRecord.objects.using(using).clock)
+    records = on_connection(LockRecord.objects.using(using), connection)
+    difference = clock_difference(records.clock)
     if abs(difference) > CLOCK_TOLERANCE:
         yield Warning(
             f"The clock of database {using!r} differs from this host's by "
@@ -141,15 +151,17 @@ def _warnings(using: str) -> Iterator[CheckMessage]:
         )
 
 
-def _table_of(model: type[Model], using: str) -> str:
+def _table_of(model: type[Model], connection: BaseDatabaseWrapper) -> str:
     """Return the model's table, in lower case where case does not count."""
     table = str(model._meta.db_table)
-    ignores_case = connections[using].features.ignores_table_name_case
+    ignores_case = connection.features.ignores_table_name_case
     return table.lower() if ignores_case else table
 
 
-def _missing_columns(model: type[Model], using: str) -> list[CheckMessage]:
-    connection, table = connections[using], _table_of(model, using)
+def _missing_columns(
+    model: type[Model], connection: BaseDatabaseWrapper
+) -> list[CheckMessage]:
+    using, table = connection.alias, _table_of(model, connection)
     with connection.cursor() as cursor:
         columns = connection.introspection.get_table_description(cursor, table)
     found = {column.name for column in columns}
@@ -162,14 +174,16 @@ def _missing_columns(model: type[Model], using: str) -> list[CheckMessage]:
     if model is LockRecord and found <= JAVA_COLUMNS:
         hint = "ShedLock for Java made this table, but Django has to make it: see "
         return [_fault_of_table(text, f"{hint}{JAVA_URL}.")]
-    if is_being_migrated(using, LockRecord._meta.app_label):
+    if is_being_migrated(connection, LockRecord._meta.app_label):
         return []
     return [_fault_of_table(text, _migrate(using))]
 
 
-def _look_alikes(using: str, tables: Collection[str]) -> Iterator[CheckMessage]:
+def _look_alikes(
+    connection: BaseDatabaseWrapper, tables: Collection[str]
+) -> Iterator[CheckMessage]:
     """Warn of a table that a service in Java may use in place of ours."""
-    ours = _table_of(LockRecord, using)
+    using, ours = connection.alias, _table_of(LockRecord, connection)
     for table in tables:
         if table.lower() == ours.lower() and table != ours:
             text = f"SHEDLOCK_TABLE is {ours!r}, but database {using!r} has a table "
@@ -187,7 +201,7 @@ def _migrate(using: str) -> str:
     return f"Run `python manage.py migrate --database {using}`."
 
 
-def is_being_migrated(using: str, app_label: str) -> bool:
+def is_being_migrated(connection: BaseDatabaseWrapper, app_label: str) -> bool:
     """Return whether this process is the ``migrate`` that makes the app's tables."""
     # Django checks before it migrates. If a router keeps the migration from making the
     # table, it is recorded as applied nevertheless: then the warning is right.
@@ -195,5 +209,5 @@ def is_being_migrated(using: str, app_label: str) -> bool:
         return False
     from django.db.migrations.recorder import MigrationRecorder  # many modules
 
-    applied = MigrationRecorder(connections[using]).applied_migrations()
+    applied = MigrationRecorder(connection).applied_migrations()
     return all(app != app_label for app, _ in applied)

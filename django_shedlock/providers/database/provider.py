@@ -1,7 +1,7 @@
 """The default provider: locks in a table of the project's database."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta
 from typing import NoReturn, TypeVar
@@ -27,8 +27,8 @@ from django_shedlock.providers.database import (
 )
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.sql import errors
-from django_shedlock.sql.compiling import Update
-from django_shedlock.sql.connections import Work, run, run_here
+from django_shedlock.sql.compiling import Update, on_connection
+from django_shedlock.sql.connections import Work, run
 
 T = TypeVar("T")
 
@@ -55,7 +55,8 @@ class DatabaseLockProvider(LockProvider):
             return acquisition.acquire(lock, connection)
 
         try:
-            return run(acquire, self.using)
+            # Without a run it is for operators, or for a beat.
+            return run(acquire, self.using, has_deadline=not lock.opens_run)
         except Error as error:
             is_known = not isinstance(error, IntegrityError | errors.NoAnswer)
             if is_known and (
@@ -104,6 +105,7 @@ class DatabaseLockProvider(LockProvider):
             lock.name,
             release,
             is_urgent=is_urgent,
+            has_deadline=not lock.opens_run,
             busy_timeout=busy_timeout,
         )
 
@@ -130,7 +132,8 @@ class DatabaseLockProvider(LockProvider):
 
     def withdraw_request(self, name: str, asked_at: datetime) -> bool:
         values = {"name": name, "asked_at": aware(asked_at)}
-        return self._update("change", name, statements.withdraw_request, values)
+        statement = statements.withdraw_request
+        return self._update("change", name, statement, values, has_deadline=True)
 
     def is_seen_here_only(self) -> bool:
         return is_only_connection(connections[self.using])
@@ -177,14 +180,18 @@ class DatabaseLockProvider(LockProvider):
         self._do("register", name, register)
 
     def now(self) -> datetime:
-        return self._read_here(LockRecord.objects.using(self.using).clock)
+        def read(connection: BaseDatabaseWrapper, is_again: bool) -> datetime:
+            records = LockRecord.objects.using(self.using)
+            return on_connection(records, connection).clock()
+
+        return self._do("read", None, read, has_deadline=True)
 
     def status(self, name: str) -> LockStatus | None:
         # Outside the caller's transaction, which may see an old snapshot.
         def read(connection: BaseDatabaseWrapper, is_again: bool) -> LockStatus | None:
             return reading.read(connection, name)
 
-        return self._do("read", name, read)
+        return self._do("read", name, read, has_deadline=True)
 
     def statuses(self, query: LockQuery = ALL_LOCKS) -> Iterator[LockStatus]:
         try:
@@ -195,7 +202,11 @@ class DatabaseLockProvider(LockProvider):
     def count(self, query: LockQuery = ALL_LOCKS) -> int:
         if query.patterns or query.ignored or query.names is not None or query.limit:
             return super().count(query)
-        return self._read_here(reading.wanted(self.using, query).count)
+
+        def count(connection: BaseDatabaseWrapper, is_again: bool) -> int:
+            return reading.count(connection, query)
+
+        return self._do("read", None, count, has_deadline=True)
 
     @contextmanager
     def stand_in(self, name: str) -> Iterator[bool | None]:
@@ -229,33 +240,37 @@ class DatabaseLockProvider(LockProvider):
         values: dict[str, object],
         *,
         is_urgent: bool = False,
+        has_deadline: bool = False,
     ) -> bool:
         """Execute the UPDATE of one record; return whether it matched."""
 
         def update(connection: BaseDatabaseWrapper, is_again: bool) -> bool:
             return statement(connection, **values) > 0
 
-        return self._do(verb, name, update, is_urgent=is_urgent)
+        return self._do(
+            verb, name, update, is_urgent=is_urgent, has_deadline=has_deadline
+        )
 
     def _do(
         self,
         verb: str,
-        name: str,
+        name: str | None,
         work: Work[T],
         *,
         is_urgent: bool = False,
+        has_deadline: bool = False,
         busy_timeout: float | None = None,
     ) -> T:
         try:
-            return run(work, self.using, is_urgent=is_urgent, busy_timeout=busy_timeout)
+            return run(
+                work,
+                self.using,
+                is_urgent=is_urgent,
+                has_deadline=has_deadline,
+                busy_timeout=busy_timeout,
+            )
         except Error as error:
             self._fail(verb, name, error)
-
-    def _read_here(self, read: Callable[[], T]) -> T:
-        try:
-            return run_here(read, self.using)
-        except Error as error:
-            self._fail("read", None, error)
 
     def _fail(self, verb: str, name: str | None, error: Error) -> NoReturn:
         what = "the locks" if name is None else f"lock {name!r}"

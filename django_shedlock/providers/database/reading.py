@@ -19,8 +19,8 @@ from django_shedlock.models.records import (
     status_from_row,
 )
 from django_shedlock.providers.base import LockQuery
-from django_shedlock.sql.compiling import Select, text
-from django_shedlock.sql.connections import read_here
+from django_shedlock.sql.compiling import Select, on_connection, text
+from django_shedlock.sql.connections import read_rows
 
 T = TypeVar("T")
 
@@ -61,6 +61,11 @@ def find(using: str, query: LockQuery) -> Iterator[LockStatus]:
     )
 
 
+def count(connection: BaseDatabaseWrapper, query: LockQuery) -> int:
+    """Return the number of the wanted locks, whose names nothing restricts."""
+    return on_connection(wanted(connection.alias, query), connection).count()
+
+
 def wanted(using: str, query: LockQuery) -> LockRecordQuerySet:
     """Return the wanted records, and few others: those that match a pattern's parts."""
     records: LockRecordQuerySet = LockRecord.objects.using(using).with_status()
@@ -99,7 +104,7 @@ def _most_urgent(records: LockRecordQuerySet, query: LockQuery) -> Iterator[Lock
         return
     # The limit counts only what the patterns leave.
     names = records.values_list("name", flat=True)
-    found = read_here(names, records.db)
+    found = read_rows(names, records.db)
     kept = islice(filter(query.accepts_name, found), query.limit)
     chosen = LockRecord.objects.using(records.db).with_status()
     for some in batches(kept):
@@ -124,4 +129,4 @@ def _pages(records: LockRecordQuerySet) -> Iterator[LockStatus]:
 
 
 def _read(records: LockRecordQuerySet) -> list[LockStatus]:
-    return [each.status for each in read_here(records, records.db)]
+    return [each.status for each in read_rows(records, records.db)]

@@ -35,6 +35,7 @@ from tests.support.locks import (
     status_of,
     take,
 )
+from tests.support.private_connections import counted_statements
 from tests.support.records import counted_records, make_record_unreadable
 
 pytestmark = pytest.mark.django_db
@@ -347,13 +348,13 @@ def test_expired_run_is_found_though_another_service_has_the_lock() -> None:
 def test_few_statements_find_everything(failures: int) -> None:
     """There are three however many jobs failed, and one if none did."""
     provider = get_provider()
-    with CaptureQueriesContext(connection) as queries:
+    with counted_statements() as queries:
         SEARCH.attention(provider)
     assert len(queries) == 1
     for number in range(failures):
         end_run(f"job {number}", RunOutcome.FAILED, exception_message="full")
         end_run(f"well {number}")
-    with CaptureQueriesContext(connection) as queries:
+    with counted_statements() as queries:
         found = SEARCH.attention(provider).findings
     told = [each.message for [each] in found.values()]
     assert told == ["It raised: full."] * failures

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from django.db import DatabaseError, connection
-from pytest_django import DjangoAssertNumQueries
 
 from django_shedlock import execute
 from django_shedlock.console.monitoring.findings import Kind
@@ -30,6 +29,7 @@ from tests.support.locks import (
     take,
     take_from,
 )
+from tests.support.private_connections import counted_statements
 
 pytestmark = pytest.mark.django_db
 
@@ -178,13 +178,13 @@ def test_missing_table_of_runs() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_many_locks_are_read_in_batches(
     monkeypatch: pytest.MonkeyPatch,
-    django_assert_num_queries: DjangoAssertNumQueries,
 ) -> None:
     """Neither records, actions nor runs are asked for with too many parameters."""
     monkeypatch.setattr(reading, "RECORDS_PER_READ", 2)
     names = [f"job {number}" for number in range(5)]
     for name in names:
         end_run(name, FAILED)
-    with django_assert_num_queries(3 + 3 + 3):
+    with counted_statements() as statements:
         found = SEARCH.of_locks(get_provider(), names[::-1])
+    assert len(statements) == 3 + 3 + 3
     assert [*found] == names

@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import connection
 from django.test import Client
-from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from django_shedlock import LockLost, execute, hold
@@ -25,6 +23,7 @@ from tests.support.lateness import DAY, be_overdue
 from tests.support.leases import beat_now, end_lease
 from tests.support.locks import LEASE, end_run, expire, status_of, take
 from tests.support.operators import LIST
+from tests.support.private_connections import counted_statements
 from tests.support.processes import Parent, use, worker
 from tests.support.waiting import wait_for, wait_for_servers
 
@@ -220,7 +219,7 @@ def test_losses_cost_as_many_statements_as_one_failure() -> None:
             name = f"job-{number}-{loss}"
             end_run(name, RunOutcome.LOST)
             end_run(name)
-        with CaptureQueriesContext(connection) as queries:
+        with counted_statements() as queries:
             found = Search().attention(get_provider()).findings
         counts.append(len(queries))
         assert len(found) == 1 + sum(10 * each for each in range(number + 1))

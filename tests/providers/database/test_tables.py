@@ -196,9 +196,14 @@ def warned() -> Callable[[], list[CheckMessage]]:
 def test_w017_read_only_database(warned: Callable[[], list[CheckMessage]]) -> None:
     """W017 tells of a replica, on which nothing can be written."""
     assert warned() == []
-    with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("SET TRANSACTION READ ONLY")
-        [message] = warned()
+    database = f'ALTER DATABASE "{connection.settings_dict["NAME"]}"'
+    with connection.cursor() as cursor:
+        # For the sessions that begin from now on.
+        cursor.execute(f"{database} SET default_transaction_read_only = on")
+        try:
+            [message] = warned()
+        finally:
+            cursor.execute(f"{database} RESET default_transaction_read_only")
     assert "'default' is read-only" in message.msg
 
 
