@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 from operator import itemgetter
 
 from django_shedlock import conf
+from django_shedlock.beat.bodies import Bodies
 from django_shedlock.beat.catch_up import CatchUp, note_catch_up
-from django_shedlock.beat.forks import Forks
 from django_shedlock.beat.requests import carry_out_requests, open_requests
 from django_shedlock.cli import base, terminal
 from django_shedlock.clocks import aware, local_text, uptime
@@ -66,13 +66,13 @@ class BeatLoop:
         Run at most that many ``jobs`` at once, until SIGTERM or SIGINT.
 
         Then nothing more starts. The jobs get SIGTERM, and after the ``grace`` SIGKILL;
-        see ``Forks.end()``.
+        see ``Bodies.end()``.
         """
-        self.forks: Forks = Forks(jobs)
+        self.bodies: Bodies = Bodies(jobs)
         looks_at = asks_at = -math.inf
-        with self.forks.handling_signals():
+        with self.bodies.signals.handled():
             try:
-                while not self.forks.is_ending:
+                while not self.bodies.is_ending:
                     if uptime() >= asks_at:
                         asks_at = uptime() + self.request_interval_seconds
                         with self._tolerating():
@@ -81,10 +81,10 @@ class BeatLoop:
                                 looks_at = uptime() + self.clock_interval_seconds
                             if self.catching_up is not None:
                                 self._ask()
-                    self.forks.wait(min(asks_at - uptime(), self._start_due()))
+                    self.bodies.wait(min(asks_at - uptime(), self._start_due()))
                 self.output.write("Ending the jobs.")
             finally:
-                self.forks.end(grace)
+                self.bodies.end(grace)
 
     @contextmanager
     def _tolerating(self) -> Iterator[None]:
@@ -119,7 +119,7 @@ class BeatLoop:
                 status.may_catch_up(grace) and status.state is not LockState.EXPIRED
                 for status in self.provider.statuses(LockQuery(overdue_by=grace))
             ):
-                self.forks.add("The beat's catch-up", self._catch_up, self.catching_up)
+                self.bodies.add("The beat's catch-up", self._catch_up, self.catching_up)
             note_catch_up(self.provider)
 
     def _catch_up(self, catching_up: CatchUp) -> None:
@@ -151,7 +151,7 @@ class BeatLoop:
             if self.due[index] <= now:
                 tick, self.due[index] = schedule.around(now)
                 # However long the job waits for its turn, it runs for this tick.
-                self.forks.add(job.full_name, job.start, Start(asked_at=tick))
+                self.bodies.add(job.full_name, job.start, Start(asked_at=tick))
         return (min(self.due) - now).total_seconds()
 
     def _ask(self) -> None:
@@ -160,7 +160,7 @@ class BeatLoop:
             is_known = job is not None and not job.needs_arguments
             if is_known and not status.state.is_in_use:
                 key = f"{status.name}, which {status.job.asked_by} asks for"
-                self.forks.add(key, self._carry_out, status.name)
+                self.bodies.add(key, self._carry_out, status.name)
 
     def _carry_out(self, name: str) -> None:
         for _, triggered in carry_out_requests(self.provider, [name]):

@@ -20,7 +20,7 @@ from django.core.management.color import Style
 from django_shedlock.durations import parse_duration
 from django_shedlock.execution.executor import SKIPPED_EXIT_STATUS
 from django_shedlock.locks.status import LockStatus
-from django_shedlock.processes import launcher, run
+from django_shedlock.processes import child, guard, run
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.base import LockProvider, LockQuery
 
@@ -55,9 +55,9 @@ class ExitStatus(IntEnum):
     SKIPPED = SKIPPED_EXIT_STATUS
     LOST = run.RunStatus.LOST
     STORE_FAILED = run.RunStatus.STORE_FAILED
-    CANNOT_START = launcher.ShellStatus.CANNOT_START
-    NOT_FOUND = launcher.ShellStatus.NOT_FOUND
-    UNREAD = launcher.status_of_signal(signal.SIGPIPE)
+    CANNOT_START = guard.ShellStatus.CANNOT_START
+    NOT_FOUND = guard.ShellStatus.NOT_FOUND
+    UNREAD = child.status_of_signal(signal.SIGPIPE)
     """The program that reads the output has stopped."""
 
 

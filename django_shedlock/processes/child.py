@@ -1,161 +1,301 @@
-"""A command that runs as a child of this process, and what it inherits."""
+"""A child of this process: a program, or a fork that runs a body of Python."""
 
-import marshal
 import os
 import signal
-import socket
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import ClassVar
+from types import FrameType
+from typing import ClassVar, NoReturn
 
-from django.conf import settings
-from django.core.management import CommandError
 from django.db import connections
 
-from django_shedlock.processes.launcher import (
-    END_ORDER,
-    ShellStatus,
-    status_of_signal,
+from django_shedlock.background import end_threads
+from django_shedlock.clocks import uptime
+from django_shedlock.execution.shutdown import shut_down
+from django_shedlock.processes.guard import LOOK_INTERVAL_SECONDS
+from django_shedlock.processes.inheritance import (
+    inheritable_files,
+    initial_environment,
+    stream_for_program,
 )
+from django_shedlock.processes.process_signals import ignore
+from django_shedlock.signals import logger
+from django_shedlock.sql.connections import close
+
+FORK_WAIT_SECONDS = 5.0
+"""For so long a fork waits for the end of the package's threads."""
+BODY_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+"""These end a body of Python by ``SystemExit``."""
+
+
+def status_of_signal(number: int) -> int:
+    """Return the exit status of a shell for a command that this signal ended."""
+    return 128 + number
 
 
 class Child:
     """
-    A command with this process's own standard input, output and error.
+    A process that this one has started, with this process's own standard streams.
 
-    A small process, the launcher, runs the command. It receives signals through a
-    socket, and ends the command if this process, the other end of the socket, has died.
-    ``grace`` is the time between SIGTERM and SIGKILL. ``files`` are file descriptors
-    that the command inherits if they are still open. Raises ``CommandError`` if the
-    launcher can't be started.
+    It leads a process group of its own, to which signals are sent. Only a program in a
+    terminal is sent them alone: it shares the group of this process, which may have
+    other members, such as the rest of a pipe.
     """
 
     interpreter: ClassVar[list[str]] = [sys.executable, "-I", "-S"]
-    launcher: ClassVar[str] = str(Path(__file__).with_name("launcher.py"))
+    guard: ClassVar[str] = str(Path(__file__).with_name("guard.py"))
 
-    def __init__(
-        self,
+    def __init__(self, name: str, pid: int, *, leads_group: bool = True):
+        self.name = name
+        self.pid = pid
+        self.leads_group = leads_group
+        self.status: int | None = None
+        """Its exit status as a shell gives it, once ``is_running()`` sees its end."""
+        self.killed_by: int | None = None
+        """The signal that ended it, if one did."""
+        self._killing_at: float | None = None
+        self._resources = ExitStack()
+
+    @classmethod
+    def of_program(
+        cls,
         command: Sequence[str],
         *,
         grace: timedelta,
         files: Iterable[int] = (),
-    ):
-        # Standard input says nothing: it may be a pipe or a file.
+    ) -> "Child":
+        """
+        Start a program with the environment that this process was started with.
+
+        A second process, the guard, ends it if this one dies, and leaves it ``grace``
+        between SIGTERM and SIGKILL. ``files`` are file descriptors that the program
+        inherits if they are still open. Raises ``OSError`` if the host can't start a
+        process; then there is none.
+        """
+        environment = initial_environment()
         has_terminal = False
+        # Standard input says nothing: it may be a pipe or a file.
         with suppress(OSError):
             os.close(os.open(os.ctermid(), os.O_RDONLY | os.O_NOCTTY))
             has_terminal = True
-        arguments = [os.fsencode(argument) for argument in command]
-        seconds = grace.total_seconds()
-        order = marshal.dumps((arguments, variables(), seconds, has_terminal))
         # If a file was closed since, its number may be a connection to the store now.
         inherited = set(files).intersection(inheritable_files())
-        self._socket, theirs = socket.socketpair()
-        with theirs:
-            # The command is no argument of the launcher: `pkill -f COMMAND` would kill
-            # the launcher as well, and nothing would end the rest.
-            launcher = [self.launcher, str(theirs.fileno()), str(len(order))]
+        start = [*cls.interpreter, cls.guard]
+        locale = environment.get("LC_CTYPE", "")
+        with ExitStack() as resources, _signals_blocked():
+            reader, writer = os.pipe()
+            resources.callback(os.close, writer)
             try:
-                self.process: subprocess.Popen[bytes] = subprocess.Popen(  # noqa: S603
-                    [*self.interpreter, *launcher],
-                    pass_fds=[*inherited, theirs.fileno()],
-                    process_group=None if has_terminal else 0,
+                guard = subprocess.Popen(  # noqa: S603
+                    [*start, "watch", str(reader), str(grace.total_seconds())],
+                    pass_fds=[reader],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,
                 )
-            except OSError as error:
-                self._socket.close()
-                raise CommandError(
-                    f"{command[0]}: {self.interpreter[0]}, which would start it, can't "
-                    f"be started: {error.strerror}",
-                    returncode=ShellStatus.CANNOT_START,
-                ) from error
-        self._send(order)
+            finally:
+                os.close(reader)
+            # First in, last out: while the pipe's end is open, it ends nothing.
+            resources.callback(guard.wait)
+            resources.callback(guard.kill)
+            process = subprocess.Popen(  # noqa: S603
+                [*start, "become", str(writer), locale, *command],
+                stdin=stream_for_program(sys.__stdin__),
+                stdout=stream_for_program(sys.__stdout__),
+                stderr=stream_for_program(sys.__stderr__),
+                env=environment,
+                pass_fds=[*inherited, writer],
+                process_group=None if has_terminal else 0,
+            )
+            process.returncode = 0  # its end is seen here, and not there
+            child = cls(command[0], process.pid, leads_group=not has_terminal)
+            child._resources = resources.pop_all()
+        return child
 
-    def wait(self) -> int:
+    @classmethod
+    def of_body(cls, name: str, body: Callable[[], object]) -> "Child":
         """
-        Wait until the command has ended; return its exit status as a shell does.
+        Fork this process and call ``body`` there.
 
-        After ``end()``, also wait for all that the command has started. If the handler
-        of a signal raises, wait first and raise then.
+        So it starts with all that this process has imported. SIGTERM and SIGINT end it
+        by ``SystemExit``. ``name`` is for the log. Raises ``OSError`` if the host can't
+        start a process; then there is none.
         """
-        status = None
-        while status is None:
-            # Without a timeout, Python would handle a signal that comes just before
-            # waitpid() only after the command has ended.
-            try:
-                status = self.process.wait(60)
-            except subprocess.TimeoutExpired:
-                continue
-            except BaseException:
-                self.wait()
-                raise
-        if status < 0:  # the launcher was killed; it has sent what to kill
-            with suppress(OSError, ValueError):
-                os.kill(int(self._socket.recv(32)), signal.SIGKILL)
-            return status_of_signal(-status)
-        return status
+        # A fork has none of its parent's threads, but any mutex that they hold.
+        end_threads(FORK_WAIT_SECONDS)
+        # It must share no connection.
+        for each in connections.all(initialized_only=True):
+            close(each)
+            if hasattr(each, "close_pool"):
+                each.close_pool()
+        _flush()  # else both would print what waits
+        with _signals_blocked() as mask:
+            # Until it has its own handlers, it must not run those of its parent.
+            if (pid := os.fork()) == 0:
+                _run_and_exit(name, body, mask)
+        with suppress(OSError):  # it was faster
+            os.setpgid(pid, pid)
+        return cls(name, pid)
 
-    def pass_on(self, number: int) -> bool:
-        """Send the command a signal of this process; return whether it still runs."""
-        return self._send(bytes([number]))
+    def is_running(self) -> bool:
+        """
+        Return whether it runs; after ``end()``, whether anything of its group does.
 
-    def end(self) -> None:
-        """Send SIGTERM once, and SIGKILL to what still runs after the grace."""
-        self._send(bytes([END_ORDER]))
+        Kill what still runs at the end of the grace.
+        """
+        if self.status is None:
+            self._reap()
+        if self._killing_at is None:
+            return self.status is None
+        if uptime() < self._killing_at:
+            return self.send(0)
+        self.send(signal.SIGKILL)
+        return self.status is None
+
+    def send(self, number: int) -> bool:
+        """Send it a signal; return whether there is anything that runs."""
+        if not self.leads_group and self.status is not None:
+            return False
+        try:
+            os.kill(-self.pid if self.leads_group else self.pid, number)
+        except ProcessLookupError:
+            return False
+        except PermissionError as error:  # it runs as another user, as with sudo
+            # If one was refused, SIGTERM was, and that is enough to know.
+            if number not in {0, signal.SIGCONT, signal.SIGKILL}:
+                logger.error(
+                    "Command %r, process %d, can't be sent %s, so it goes on: %s",
+                    self.name,
+                    self.pid,
+                    signal.Signals(number).name,
+                    error.strerror,
+                )
+        return True
+
+    def end(self, grace: timedelta) -> None:
+        """Send SIGTERM once; ``is_running()`` sends SIGKILL after the grace."""
+        if self._killing_at is None:
+            self._killing_at = uptime() + grace.total_seconds()
+            self.send(signal.SIGTERM)
+            self.send(signal.SIGCONT)  # a stopped process can't tidy up
 
     def close(self) -> None:
-        """Wait until the command has ended, and free its resources."""
-        self.wait()
-        self._socket.close()
+        """Wait for its end, and free what would end it if this process died."""
+        while self.is_running():
+            time.sleep(LOOK_INTERVAL_SECONDS)
+        self._resources.close()
 
-    def _send(self, orders: bytes) -> bool:
-        with suppress(OSError):  # the launcher has ended
-            self._socket.sendall(orders)
-            return True
-        return False
+    def _reap(self) -> None:
+        try:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+        except ChildProcessError:  # another part of this process was faster
+            self.status = 1
+            return
+        if pid:
+            code = os.waitstatus_to_exitcode(status)
+            self.killed_by = -code if code < 0 else None
+            self.status = code if code >= 0 else status_of_signal(-code)
 
 
-def variables(
-    started_with_file: Path = Path("/proc/self/environ"),
-) -> dict[bytes, bytes | None]:
+def reap_orphans(ours: Collection[Child]) -> None:
     """
-    Return the variables that Django changes as they were when this process started.
+    In the first process of a container, wait for orphans that have ended.
 
-    ``None`` stands for a variable that was not set. If the system does not keep the
-    environment in ``started_with_file``, only the ``TZ`` of the settings is removed.
+    The kernel makes it their parent, and they would stay zombies. ``is_running()``
+    waits for ``ours``.
     """
+    if not is_first_process():
+        return
+    pids = {child.pid for child in ours}
+    has_ended = os.WEXITED | os.WNOHANG | os.WNOWAIT
+    with suppress(ChildProcessError):
+        while ended := os.waitid(os.P_ALL, 0, has_ended):
+            if ended.si_pid in pids:
+                break
+            os.waitpid(ended.si_pid, 0)
+
+
+def is_first_process() -> bool:
+    """Return whether orphans become children of this process."""
+    return os.getpid() == 1
+
+
+@contextmanager
+def _signals_blocked() -> Iterator[set[int]]:
+    """Yield the signals that were blocked before."""
+    mask = set(signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals()))
     try:
-        entries = started_with_file.read_bytes().split(b"\0")
-    except OSError:
-        is_settings = os.environ.get("TZ") == settings.TIME_ZONE
-        return {b"TZ": None} if is_settings else {}
-    started_with = dict(entry.split(b"=", 1) for entry in entries if b"=" in entry)
-    # manage.py, Python (PEP 538) and Django's settings set these.
-    changed = (b"DJANGO_SETTINGS_MODULE", b"LC_CTYPE", b"TZ")
-    return {name: started_with.get(name) for name in changed}
+        yield mask
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-def inheritable_files(folder: str = "/dev/fd") -> set[int]:
-    """
-    Return the open file descriptors above 2 that a new program inherits.
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError, OSError, ValueError):  # it may be closed
+            stream.flush()
 
-    ``folder`` lists the descriptors of this process. Django's connections are left out,
-    because MySQL's client lets its sockets be inherited. So call this before the
-    package makes connections of its own.
-    """
-    numbers: set[int] = set()
-    with suppress(OSError):
-        numbers = {int(name) for name in os.listdir(folder)}  # noqa: PTH208
-    numbers -= {0, 1, 2}
-    for wrapper in connections.all(initialized_only=True):
-        with suppress(Exception):  # each driver raises another error without a socket
-            numbers.discard(wrapper.connection.fileno())
-    inheritable = set()
-    for number in numbers:
-        with suppress(OSError):  # listing the folder opened this one
-            if os.get_inheritable(number):
-                inheritable.add(number)
-    return inheritable
+
+def _run_and_exit(name: str, body: Callable[[], object], mask: set[int]) -> NoReturn:
+    status = 1
+    try:
+        _renew()
+        try:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            try:
+                body()
+            finally:
+                # As each process of Python, it waits for its threads.
+                threading._shutdown()  # type: ignore[attr-defined]
+                _ignore_signals()
+            status = 0
+        except SystemExit as error:
+            status = _status_of(error)
+        except BaseException:
+            logger.exception("%s failed.", name)
+        connections.close_all()
+        shut_down()
+    except BaseException:
+        logger.exception("%s: its process did not end in order.", name)
+    finally:
+        _flush()
+        os._exit(status)
+
+
+def _renew() -> None:
+    """Be a process of its own: Python itself renews its mutexes and random numbers."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for number in BODY_SIGNALS:
+        signal.signal(number, _exit)
+    os.setpgid(0, 0)
+    # The standard input is its parent's.
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115
+
+
+def _exit(number: int, frame: FrameType | None) -> None:
+    # A second signal, such as the beat's own, must not interrupt what tidies up.
+    _ignore_signals()
+    # An exception, so that the body releases its lock.
+    sys.exit(status_of_signal(number))
+
+
+def _ignore_signals() -> None:
+    for number in BODY_SIGNALS:
+        signal.signal(number, ignore)
+
+
+def _status_of(error: SystemExit) -> int:
+    if error.code is None or isinstance(error.code, int):
+        return (error.code or 0) & 0xFF
+    sys.stderr.write(f"{error.code}\n")
+    return 1

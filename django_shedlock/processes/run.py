@@ -3,9 +3,7 @@
 import random
 import signal
 import sys
-import threading
-import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from datetime import timedelta
 from enum import IntEnum
@@ -14,13 +12,27 @@ from typing import ClassVar
 
 from django.core.management import CommandError
 
+from django_shedlock.clocks import uptime
 from django_shedlock.exceptions import LockLost, LockProviderError
 from django_shedlock.execution.executor import attempt
 from django_shedlock.locks.configuration import LockRequest
+from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.status import CONTENDED, LockHolder
-from django_shedlock.processes.child import Child, inheritable_files
-from django_shedlock.processes.launcher import status_of_signal
+from django_shedlock.processes.child import (
+    Child,
+    reap_orphans,
+    status_of_signal,
+)
+from django_shedlock.processes.guard import LOOK_INTERVAL_SECONDS, ShellStatus
+from django_shedlock.processes.inheritance import (
+    inheritable_files,
+    open_standard_streams,
+)
+from django_shedlock.processes.process_signals import ProcessSignals
 from django_shedlock.registry.migrate import before_first_migrate
+
+TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
+"""A terminal sends these to the whole group, so that the command has them already."""
 
 
 class RunStatus(IntEnum):
@@ -46,8 +58,9 @@ def run_command(
     command is ended, and the status is ``RunStatus.LOST``. If the store fails, the
     command does not run, and the status is ``RunStatus.STORE_FAILED``.
     """
+    open_standard_streams()
     files = inheritable_files()
-    signals = SignalForwarder()
+    signals = RunSignals()
     try:
         with signals.handled():
             if jitter:
@@ -61,15 +74,18 @@ def run_command(
                 if isinstance(lock, LockHolder):
                     signals.end_if_received()
                     return on_skip_exit
-                with (
-                    signals.started(command, grace=grace, files=files) as child,
-                    lock.watched_by(child.end),
-                ):
-                    if lock.is_lost:
-                        child.end()
-                    status = child.wait()
+                with signals.passed_on():
+                    lock.assert_locked()
+                    try:
+                        child = Child.of_program(command, grace=grace, files=files)
+                    except (OSError, ValueError) as error:  # a full host; a null byte
+                        raise CommandError(
+                            f"{command[0]} can't be started: {error}",
+                            returncode=ShellStatus.CANNOT_START,
+                        ) from error
+                    status = _supervise(child, lock, signals, grace)
                 # An exception, because a run whose status is not 0 has failed.
-                sys.exit(RunStatus.LOST if lock.lost.is_set() else status)
+                sys.exit(RunStatus.LOST if lock.is_lost else status)
     except LockLost as error:
         raise CommandError(str(error), returncode=RunStatus.LOST) from error
     except LockProviderError as error:
@@ -77,107 +93,87 @@ def run_command(
         raise CommandError(text, returncode=RunStatus.STORE_FAILED) from error
 
 
-class SignalForwarder:
-    """
-    Forwards this process's signals to its child.
+def _supervise(
+    child: Child, lock: Lock, signals: "RunSignals", grace: timedelta
+) -> int | None:
+    """Return the exit status of the child, which is ended if the lock is lost."""
+    with closing(child):
+        try:
+            while child.is_running():
+                if lock.is_lost:
+                    child.end(grace)
+                for number in signals.take():
+                    if child.leads_group or number not in TERMINAL_SIGNALS:
+                        child.send(number)
+                signals.wait(LOOK_INTERVAL_SECONDS)
+                reap_orphans([child])
+        except BaseException:
+            child.end(grace)  # nobody would see that the lock is lost
+            raise
+    return child.status
 
-    Before the child starts, a signal ends this process, so that the lock is released.
-    This happens in a ``sleep()``, or just before the child would start. A signal's
-    handler must not raise within a statement: the lock could stay held, and SQLite
-    swallows the exception. If the end takes too long, a second signal ends this process
-    wherever it is. After the child's end, the first signal limits the time for the
-    release.
+
+class RunSignals(ProcessSignals):
+    """
+    The signals of ``shedlock run``.
+
+    Before the command starts, a signal ends this process, so that the lock is released:
+    in a ``sleep()``, or just before the start. A signal's handler must not raise within
+    a statement: the lock could stay held, and SQLite swallows the exception. If the end
+    takes too long, a second signal ends this process wherever it is. While the command
+    runs, signals are passed on to it. After its end, the first one limits the time for
+    the release.
     """
 
-    forwarded: ClassVar[Sequence[signal.Signals]] = (
-        signal.SIGTERM,
-        signal.SIGINT,
-        signal.SIGHUP,
-        signal.SIGQUIT,
-        signal.SIGUSR1,
-        signal.SIGUSR2,
-    )
     release_timeout_seconds: ClassVar[float] = 5.0
-    # An alarm just before a wait in C does not end that wait, so the alarm repeats.
-    alarm_interval_seconds: ClassVar[float] = 1.0
 
     def __init__(self) -> None:
-        self._child: Child | None = None
-        self._is_starting = False
-        self._is_sleeping = False
-        self._received: list[int] = []
+        others = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+        super().__init__((*TERMINAL_SIGNALS, *others))
+        self._has_command = False
+        self._is_releasing = False
 
     @contextmanager
-    def handled(self) -> Iterator[None]:
-        """Handle signals while the body runs. Only the main thread can do it."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        others = (signal.SIGALRM, signal.SIGCHLD)
-        before = {each: signal.getsignal(each) for each in (*self.forwarded, *others)}
-        for number in self.forwarded:
-            if before[number] is not signal.SIG_IGN:  # nohup ignores SIGHUP
-                signal.signal(number, self._handle)
-        if before[signal.SIGCHLD] is signal.SIG_IGN:  # the child's status would be lost
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        try:
-            yield
-        finally:
-            if signal.getsignal(signal.SIGALRM) == self._end_by_alarm:
-                signal.setitimer(signal.ITIMER_REAL, 0)
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    @contextmanager
-    def started(
-        self, command: Sequence[str], *, grace: timedelta, files: Iterable[int] = ()
-    ) -> Iterator[Child]:
-        """
-        Start the command as a child, and wait for its end after the body.
-
-        The body may raise: this waits all the same. See ``Child`` for the parameters.
-        """
-        self._is_starting = True
+    def passed_on(self) -> Iterator[None]:
+        """Keep the signals for ``take()`` while the body runs a command."""
+        self._has_command = True
         try:
             self.end_if_received()
-            with closing(Child(command, grace=grace, files=files)) as child:
-                self._child = child
-                self._is_starting = False
-                while self._received:
-                    child.pass_on(self._received.pop(0))
-                yield child
+            yield
         finally:
-            self._is_starting = False
+            self._has_command, self._is_releasing = False, True
+            if self.received:
+                self._limit_release()
 
     def sleep(self, seconds: float) -> None:
         """Sleep for so long; end this process if a signal comes, or came before."""
-        self._is_sleeping = True
-        try:
+        ends_at = uptime() + seconds
+        self.end_if_received()
+        while (left := ends_at - uptime()) > 0:
+            self.wait(min(left, 3600))
             self.end_if_received()
-            time.sleep(seconds)
-        finally:
-            self._is_sleeping = False
+
+    def take(self) -> list[int]:
+        """Return the signals since the last call."""
+        taken, self.received = self.received, []
+        return taken
 
     def end_if_received(self) -> None:
-        """Raise ``SystemExit`` if a signal came before there was a child."""
-        if self._received:
-            sys.exit(status_of_signal(self._received[0]))
+        """Raise ``SystemExit`` if a signal has come."""
+        if self.received:
+            sys.exit(status_of_signal(self.received[0]))
 
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self._child is not None and self._child.pass_on(number):
-            return
-        if self._is_sleeping or (self._received and not self._is_starting):
-            sys.exit(status_of_signal(number))
-        self._received.append(number)
-        if self._child is not None:  # it has ended
-            # An alarm, and no thread: a second signal may interrupt this handler.
-            signal.signal(signal.SIGALRM, self._end_by_alarm)
-            signal.setitimer(
-                signal.ITIMER_REAL,
-                self.release_timeout_seconds,
-                self.alarm_interval_seconds,
-            )
+    def note(self, number: int, frame: FrameType | None) -> None:
+        """Handle a signal."""
+        if self.received and not self._has_command:
+            if self._is_releasing:  # nothing may interrupt the exit
+                self.set_alarm(0, 0)
+            self.end_if_received()
+        self.received.append(number)
+        if self._is_releasing:
+            self._limit_release()
 
-    def _end_by_alarm(self, number: int, frame: FrameType | None) -> None:
-        signal.setitimer(signal.ITIMER_REAL, 0)  # no alarm may interrupt the exit
-        self.end_if_received()
+    def _limit_release(self) -> None:
+        # No thread, since a second signal may interrupt this. The alarm repeats, since
+        # one just before a wait in C does not end that wait.
+        self.set_alarm(self.release_timeout_seconds, 1.0)

@@ -15,8 +15,8 @@ from django.core.management import CommandError
 from django.test import override_settings
 
 from django_shedlock.beat import loop as beat
+from django_shedlock.beat.bodies import Bodies
 from django_shedlock.beat.catch_up import note_catch_up
-from django_shedlock.beat.forks import Forks
 from django_shedlock.locks.status import LockState, RunOutcome
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider
@@ -184,8 +184,8 @@ def test_store_that_is_away(beats: Beats) -> None:
     assert errors.count("The store failed. The beat keeps trying: away") == 1
 
 
-class Still(Forks):
-    """Forks of a beat whose wait ends as the test says, and that starts nothing."""
+class Still(Bodies):
+    """Bodies of a beat whose wait ends as the test says, and that never start."""
 
     how: Callable[[], None]
     added: list[str] = []
@@ -206,7 +206,7 @@ class Still(Forks):
 @pytest.fixture
 def still(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Still]]:
     """Let beats of this process start nothing; they have one daily job."""
-    monkeypatch.setattr(beat, "Forks", Still)
+    monkeypatch.setattr(beat, "Bodies", Still)
     monkeypatch.setattr(Still, "ended", 0)
     monkeypatch.setattr(Still, "added", [])
     with scheduled_jobs() as kept:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
 import sys
 from contextlib import closing
@@ -10,20 +11,27 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
+import psutil
 import pytest
 from django.conf import settings
+from django.core.management import CommandError
 
 from django_shedlock.models import LockRun
-from django_shedlock.processes import child
+from django_shedlock.processes import child, inheritance
+from django_shedlock.processes.child import Child
+from tests.support.commands import run
 from tests.support.run_conditions import (
     close_a_file_when_acquired,
     connect_again_when_acquired,
+    have_no_room_for,
     have_path,
 )
 from tests.support.runs import InterpreterRunner, Runner, sh
+from tests.support.waiting import PATIENCE
 
 pytestmark = [pytest.mark.once, pytest.mark.django_db(transaction=True)]
 
+GRACE = timedelta(seconds=10)
 MANAGE = """
 import os, sys
 from django.core.management import execute_from_command_line
@@ -67,6 +75,14 @@ import signal
 print(*(number.name for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
         if signal.getsignal(number) is signal.SIG_IGN))
 """
+BLOCKED = """
+import os, signal, sys
+
+blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+everything = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
+os.write(1, b"all" if blocked >= everything else b"not all")
+"""
+"""Tells whether a process starts with its signals blocked."""
 
 
 @pytest.fixture
@@ -107,9 +123,15 @@ def test_environment_where_the_system_does_not_tell(
     """The time zone of the settings is left out; another one is the user's own."""
     missing = tmp_path / "missing"
     monkeypatch.setenv("TZ", settings.TIME_ZONE)
-    assert child.variables(missing) == {b"TZ": None}
+    assert "TZ" not in inheritance.initial_environment(missing)
     monkeypatch.setenv("TZ", "Asia/Tokyo")
-    assert child.variables(missing) == {}
+    assert inheritance.initial_environment(missing) == dict(os.environ)
+
+
+def test_locale_of_the_wrapper(manage: InterpreterRunner) -> None:
+    """Python sets another one in place of ``C``."""
+    manage.environment["LC_CTYPE"] = "C"
+    assert manage.run("job", *sh('echo "$LC_CTYPE"'))[1] == "C\n"
 
 
 def test_open_files_are_inherited(
@@ -155,7 +177,19 @@ def test_variable_without_a_name(interpreter: InterpreterRunner) -> None:
 
 def test_no_files_where_the_system_does_not_tell(tmp_path: Path) -> None:
     """The command still has its standard streams."""
-    assert child.inheritable_files(str(tmp_path / "missing")) == set()
+    assert inheritance.inheritable_files(str(tmp_path / "missing")) == set()
+
+
+def test_no_signal_ends_what_becomes_the_command(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """An interpreter that starts would print a traceback, and report nothing."""
+    monkeypatch.setattr(Child, "interpreter", [sys.executable, "-c", BLOCKED])
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    with closing(Child.of_program(["true"], grace=GRACE)):
+        pass
+    assert capfd.readouterr().out == "all"
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
 
 
 def test_ignored_signals_stay_ignored(interpreter: InterpreterRunner) -> None:
@@ -186,8 +220,43 @@ def test_script_without_its_interpreter(
     assert (status, out) == (0, f"{script}: a b \n")
 
 
-def test_argument_that_no_program_can_get(capfd: pytest.CaptureFixture[str]) -> None:
+def test_argument_that_no_program_can_get() -> None:
     """Nothing runs with half of an argument."""
-    with closing(child.Child(["echo", "a\0b"], grace=timedelta(seconds=10))) as started:
-        assert started.wait() == 126
-    assert capfd.readouterr() == ("", "echo: an argument has a null byte\n")
+    with pytest.raises(CommandError, match="echo can't be started: .*null") as caught:
+        run("run", "job", "--", "echo", "a\0b")
+    assert caught.value.returncode == 126
+
+
+@pytest.mark.parametrize("closed", ["0<&-", "1>&-", "0<&- 1>&- 2>&-"])
+def test_standard_stream_that_is_closed(
+    interpreter: InterpreterRunner, tmp_path: Path, closed: str
+) -> None:
+    """No other file has its number, so the command has ``/dev/null`` in its place."""
+    interpreter.command[:0] = ["sh", "-c", f'exec "$@" {closed}', "sh"]
+    file = tmp_path / "files"
+    listing = f"from pathlib import Path; Path({str(file)!r}).write_text"
+    program = f"{listing}(str([__import__('os').readlink(f'/proc/self/fd/{{n}}')"
+    program += " for n in range(3)]))"
+    running = interpreter.start("job", "--", sys.executable, "-c", program)
+    running.wait(PATIENCE)
+    assert file.read_text().count("/dev/null") == closed.count("&-")
+
+
+def left_behind() -> tuple[object, ...]:
+    """Return what a start that fails may leave open, running or blocked."""
+    files = {file.name for file in Path("/dev/fd").iterdir()}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    return files, mask, psutil.Process().children()
+
+
+@pytest.mark.parametrize("program", ["watch", "become"])
+def test_host_without_room_for_a_process(
+    monkeypatch: pytest.MonkeyPatch, program: str
+) -> None:
+    """A start that fails leaves no file, no process and no blocked signal behind."""
+    monkeypatch.setattr(child.subprocess, "Popen", child.subprocess.Popen)
+    have_no_room_for(program)
+    before = left_behind()
+    with pytest.raises(BlockingIOError):
+        Child.of_program(["true"], grace=GRACE)
+    assert left_behind() == before

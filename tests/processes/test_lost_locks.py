@@ -7,6 +7,8 @@ import shlex
 import signal
 import sys
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -19,6 +21,7 @@ from django.core.management import CommandError
 from django_shedlock import Lock
 from django_shedlock.locks.status import LockState
 from django_shedlock.models import LockRecord, LockRun
+from django_shedlock.processes.run import RunSignals
 from django_shedlock.providers import get_provider
 from django_shedlock.signals import lock_acquired
 from django_shedlock.sql.fields import DatabaseNow
@@ -27,19 +30,13 @@ from tests.support.commands import run
 from tests.support.leases import beat_now, end_own_count
 from tests.support.locks import state, status_of
 from tests.support.processes import use
-from tests.support.run_conditions import (
-    adopt_orphans,
-    be_child_of_adopter,
-    lose_the_launcher,
-    send_nonsense,
-)
+from tests.support.run_conditions import adopt_orphans, lose_the_lock_while_it_starts
 from tests.support.runs import (
     InterpreterRunner,
     Runner,
     first_line,
+    guard_of,
     is_alive,
-    launcher_of,
-    send,
     sh,
     with_child,
 )
@@ -167,17 +164,6 @@ def test_grandchild_that_does_not_end_is_killed(quick: Runner) -> None:
     wait_for(lambda: not is_alive(grandchild))
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has subreapers")
-def test_group_that_a_grandchild_makes_is_ended(quick: Runner) -> None:
-    """As GNU timeout does."""
-    running = quick.start("job", *with_child("echo $$; exec timeout 600 sleep 500"))
-    grandchild = int(first_line(running))
-    timed = wait_for(psutil.Process(grandchild).children)
-    run("release", "job", "--force")
-    assert running.wait(PATIENCE) == 123
-    wait_for(lambda: not any(map(is_alive, [grandchild, timed[0].pid])))
-
-
 def test_grace_ends_with_the_last_of_what_the_command_started(quick: Runner) -> None:
     """Nobody waits longer than it takes to tidy up."""
     tidying = "trap 'echo tidy; exit' TERM; echo begun; while :; do sleep 0.1; done"
@@ -192,28 +178,16 @@ def test_grace_ends_with_the_last_of_what_the_command_started(quick: Runner) -> 
 def test_first_process_of_a_container_waits_for_orphans(quick: Runner) -> None:
     """What the command leaves behind as it ends is not taken for running."""
     quick.prepare.append(adopt_orphans)
-    assert_orphans_are_left(quick)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has subreapers")
-def test_first_process_may_wait_for_no_orphans(quick: Runner) -> None:
-    """What has ended, though nobody took notice, is not taken for running, either."""
-    quick.prepare.append(be_child_of_adopter)
-    assert_orphans_are_left(quick)
-
-
-def assert_orphans_are_left(quick: Runner) -> None:
     running = quick.start("job", "--grace", "1h", *sh("sleep 600 & echo begun; wait"))
     assert first_line(running) == "begun"
     run("release", "job", "--force")
     assert running.wait(PATIENCE) == 123
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has subreapers")
 def test_daemon_goes_on(quick: Runner) -> None:
-    """Nobody waits for it, nor for what has ended and is left to it."""
+    """It has left the command's group, and nobody looks for it."""
     daemon = shlex.join([sys.executable, "-c", DAEMON])
-    running = quick.start("job", "--grace", "1h", *sh(f"{daemon} & exec sleep 600"))
+    running = quick.start("job", "--grace", "1s", *sh(f"{daemon} & exec sleep 600"))
     pid = int(first_line(running))
     run("release", "job", "--force")
     assert running.wait(PATIENCE) == 123
@@ -237,19 +211,6 @@ def test_all_ends_when_the_wrapper_is_killed(interpreter: InterpreterRunner) -> 
     assert wait_for(lambda: not any(map(is_alive, started)))
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has subreapers")
-def test_all_groups_end_when_the_wrapper_is_killed(
-    interpreter: InterpreterRunner,
-) -> None:
-    """So does what has lost its parent."""
-    stubborn = shlex.quote("trap '' TERM; echo $$; exec sleep 600")
-    script = f"(timeout 600 sh -c {stubborn} &); exec sleep 600"
-    running = interpreter.start("job", "--grace", "3s", *sh(script))
-    orphan = int(first_line(running))
-    running.kill()
-    assert wait_for(lambda: not is_alive(orphan))
-
-
 def test_killed_wrapper_leaves_time_to_tidy_up(interpreter: InterpreterRunner) -> None:
     """The command gets SIGTERM, and what ignores that is killed after the grace."""
     stubborn = "trap '' TERM; echo $$; exec sleep 600"
@@ -261,40 +222,21 @@ def test_killed_wrapper_leaves_time_to_tidy_up(interpreter: InterpreterRunner) -
     wait_for(lambda: not is_alive(grandchild))
 
 
-def test_killed_launcher_ends_all(runner: Runner) -> None:
-    """Whoever kills it leaves nothing that goes on without the lock."""
-    running = runner.start("job", *with_child("echo $PPID $$; exec sleep 600"))
-    started = [int(pid) for pid in first_line(running).split()]
-    launcher_of(running).kill()
-    assert running.wait(PATIENCE) == 128 + signal.SIGKILL
-    assert wait_for(lambda: not any(map(is_alive, started)))
+def test_killed_guard_changes_nothing(runner: Runner) -> None:
+    """The command goes on under its lock, and its status is seen."""
+    running = runner.start("job", *sh("echo begun; read end; exit 7"))
+    assert first_line(running) == "begun"
+    guard_of(running).kill()
+    running.communicate("\n", timeout=PATIENCE)
+    assert running.returncode == 7
     assert state("job") is LockState.FREE
 
 
-def test_launcher_that_is_killed_at_the_start_leaves_nothing(runner: Runner) -> None:
-    """Before the command runs, it is known what to kill."""
-    runner.prepare.append(lose_the_launcher)
-    running = runner.start("job", *with_child("echo $PPID $$; exec sleep 600"))
-    assert running.wait(PATIENCE) == 128 + signal.SIGKILL
-    started = [int(pid) for pid in first_line(running).split()]  # or none at all
-    assert wait_for(lambda: not any(map(is_alive, started)))
-
-
-def test_launcher_that_fails_ends_all(quick: Runner) -> None:
-    """Whatever goes wrong there, nothing goes on that nobody watches."""
-    quick.prepare.append(send_nonsense)
-    running = quick.start("job", *with_child("echo $$; exec sleep 600"))
-    grandchild = int(first_line(running))
-    send(running, signal.SIGTERM)
-    assert running.wait(PATIENCE) == 1
-    wait_for(lambda: not is_alive(grandchild))
-
-
-def test_launcher_is_not_found_by_the_command(runner: Runner) -> None:
+def test_guard_is_not_found_by_the_command(runner: Runner) -> None:
     """``pkill -9 -f COMMAND`` does not end the process that would end the rest."""
     running = runner.start("job", *sh("echo begun; read end"))
     assert first_line(running) == "begun"
-    assert "echo begun" not in " ".join(launcher_of(running).cmdline())
+    assert "echo begun" not in " ".join(guard_of(running).cmdline())
 
 
 def test_stopped_command_ends_as_well(quick: Runner) -> None:
@@ -322,4 +264,41 @@ def test_lease_that_is_over_before_the_command() -> None:
             run("run", "job", "--", "false")
     finally:
         lock_acquired.disconnect(end_lease)
+    assert caught.value.returncode == 123
+
+
+@pytest.mark.parametrize("lose", [Lock.declare_lost, end_own_count])
+def test_lock_that_is_lost_while_the_command_starts(
+    runner: Runner, lose: Callable[[Lock], None]
+) -> None:
+    """The command is ended before it has done anything, however the loss is known."""
+    runner.prepare.append(partial(lose_the_lock_while_it_starts, lose))
+    status, out, _ = runner.run("job", "--grace", "1h", *sh("sleep 600; echo ran"))
+    assert (status, out) == (123, "")
+    assert LockRun.objects.get().outcome == "lost"
+
+
+def test_lock_that_is_lost_before_the_command_starts() -> None:
+    """The command does not start, whatever the receivers have taken their time for."""
+
+    def lose(*, lock: Lock, **kwargs: Any) -> None:
+        passed_on = RunSignals.passed_on
+
+        @contextmanager
+        def losing(signals: RunSignals) -> Iterator[None]:
+            with passed_on(signals):
+                lock.declare_lost()
+                yield
+
+        patch.setattr(RunSignals, "passed_on", losing)
+
+    lock_acquired.connect(lose)
+    try:
+        with (
+            pytest.MonkeyPatch.context() as patch,
+            pytest.raises(CommandError, match="no longer held") as caught,
+        ):
+            run("run", "job", "--", "touch", "/no/such/folder/file")
+    finally:
+        lock_acquired.disconnect(lose)
     assert caught.value.returncode == 123

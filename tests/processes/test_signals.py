@@ -5,25 +5,28 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from datetime import timedelta
 from functools import partial
-from typing import Any
 
 import pytest
+from django.db import connections
 
 from django_shedlock.locks.status import LockState
 from django_shedlock.models import LockRun
-from django_shedlock.processes import run
 from django_shedlock.processes.child import Child
-from django_shedlock.processes.run import SignalForwarder
+from django_shedlock.processes.run import RunSignals
+from tests.support.commands import run
 from tests.support.locks import state, take
 from tests.support.run_conditions import (
     FAILED,
     PAUSES,
     RELEASES,
     be_ended_in,
+    be_signalled_at_the_start,
     be_signalled_in_release,
     fail_to_pass_on,
     hang_in_release,
@@ -61,26 +64,6 @@ sys.exit(7 if signal.getsignal(signal.SIGCHLD) is signal.SIG_DFL else 8)
 """Fails, and tells by its status whether it would learn that of a child."""
 
 
-COUNTERS = """
-import os, signal
-
-received = {signal.SIGTERM, signal.SIGUSR1}
-signal.pthread_sigmask(signal.SIG_BLOCK, received)
-child = os.fork()
-if not child:
-    os.setpgid(0, 0)
-os.write(1, b"%d\\n" % os.getpid())
-count = 0
-while signal.sigwait(received) != signal.SIGUSR1:
-    count += 1
-    os.write(1, b"terminated\\n")
-os.write(1, b"signals: %d\\n" % count)
-if child:
-    os.waitpid(child, 0)
-"""
-"""Two groups, which tell on SIGUSR1 how many other signals they have got."""
-
-
 def test_failure_is_seen_where_ends_of_children_are_ignored(
     interpreter: InterpreterRunner,
 ) -> None:
@@ -115,18 +98,6 @@ def test_signal_reaches_what_the_command_started(runner: Runner) -> None:
     wait_for(lambda: not is_alive(grandchild))
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has subreapers")
-def test_signal_comes_once_in_all_groups(runner: Runner) -> None:
-    """The command gets it, and what it has started, also in a group of its own."""
-    running = runner.start("job", "--", sys.executable, "-c", COUNTERS)
-    both = [int(first_line(running)) for _ in range(2)]
-    send(running, signal.SIGTERM)
-    assert [first_line(running) for _ in both] == ["terminated"] * 2
-    for pid in both:  # after which nothing else is passed on
-        os.kill(pid, signal.SIGUSR1)
-    assert [first_line(running) for _ in both] == ["signals: 1"] * 2
-
-
 def start_unsignalled(runner: Runner, condition: Callable[[], None]) -> Command:
     """Start a command that a signal does not reach, and send it one."""
     runner.prepare += [condition, tell_of_release]
@@ -147,47 +118,78 @@ def test_command_that_cannot_be_signalled_keeps_its_lock(runner: Runner) -> None
     assert "can't be sent SIGTERM" in err
 
 
-def test_exceptions_wait_for_the_command(runner: Runner) -> None:
-    """Whatever goes wrong here, the lock is not released while the command runs."""
-    running = start_unsignalled(runner, fail_to_pass_on)
+def test_command_does_not_outlive_an_exception(runner: Runner) -> None:
+    """Whatever goes wrong here, the command is ended, and then the lock released."""
+    runner.prepare += [fail_to_pass_on, tell_of_release]
+    trap = "trap 'echo tidy; exit 5' TERM"
+    script = f"{trap}; echo begun; while :; do sleep 0.1; done"
+    running = runner.start("job", "--grace", "1h", *sh(script))
+    assert first_line(running) == "begun"
     send(running, signal.SIGTERM)
-    assert first_line(running) == FAILED
-    out, err = running.communicate("\n", timeout=PATIENCE)
-    assert out == "ended\nreleased after the command has ended\n"
+    out, err = running.communicate(timeout=PATIENCE)
+    assert out == f"{FAILED}\ntidy\nreleased after the command has ended\n"
     assert running.returncode == 1
     assert "no signals, please" in err
 
 
-def test_signal_is_never_kept_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that came just before a wait in C would be handled after the command."""
-    options = []
-    waitpid = os.waitpid
+def test_signal_just_before_a_wait_ends_it() -> None:
+    """It is not kept waiting until the next one."""
+    signals = RunSignals()
+    with signals.handled(), signals.passed_on():
+        signal.raise_signal(signal.SIGTERM)
+        signals.wait(PATIENCE)
+        assert signals.take() == [signal.SIGTERM]
 
-    def noting(pid: int, option: int) -> tuple[int, int]:
-        options.append(option)
-        return waitpid(pid, option)
 
-    monkeypatch.setattr(os, "waitpid", noting)
-    with SignalForwarder().started(["true"], grace=GRACE):
+def test_signal_that_another_thread_gets_ends_a_wait() -> None:
+    """The system may choose any thread, such as a heartbeat's."""
+    signals = RunSignals()
+    with signals.handled(), signals.passed_on():
+        # Not for this thread, which waits.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+        kill = partial(signal.raise_signal, signal.SIGTERM)
+        other = threading.Thread(target=_unblocked, args=[kill])
+        other.start()
+        signals.wait(PATIENCE)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        other.join()
+        assert signals.take() == [signal.SIGTERM]
+
+
+def _unblocked(work: Callable[[], None]) -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+    work()
+
+
+def call(*args: str) -> None:
+    try:
+        run(*args)
+    finally:
+        connections.close_all()
+
+
+def test_run_in_another_thread() -> None:
+    """Only the main thread may handle signals, but any thread can run a command."""
+    with ThreadPoolExecutor() as pool:
+        ended = pool.submit(call, "run", "job", "--", "true")
+        with pytest.raises(SystemExit, match="0"):
+            ended.result()
+
+
+def test_child_that_has_ended_is_sent_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a terminal its id may be that of another process by then."""
+    with closing(Child.of_program(["true"], grace=GRACE)) as child:
         pass
-    assert set(options) == {os.WNOHANG}
+    child.leads_group = False
+    monkeypatch.setattr(os, "kill", lambda pid, number: pytest.fail("sent"))
+    assert not child.send(signal.SIGTERM)
 
 
-def test_child_is_never_left_alone() -> None:
-    """Also what fails beside the command waits for its end."""
-    with (
-        pytest.raises(LookupError),
-        SignalForwarder().started(["true"], grace=GRACE) as child,
-    ):
-        raise LookupError
-    assert child.process.returncode == 0
-
-
-def test_child_that_has_ended_is_sent_nothing() -> None:
-    """Its id may be that of another process by then."""
-    with SignalForwarder().started(["true"], grace=GRACE) as child:
-        pass
-    assert not child.pass_on(signal.SIGTERM)
+def test_another_part_of_the_process_may_wait_for_the_child() -> None:
+    """Its status is unknown, so it counts as a failure."""
+    with closing(Child.of_program(["true"], grace=GRACE)) as child:
+        os.waitpid(child.pid, 0)
+    assert child.status == 1
 
 
 def test_child_that_a_signal_ended(runner: Runner) -> None:
@@ -224,45 +226,32 @@ def test_signal_in_a_statement_leaves_no_lock(
 
 def test_signal_is_never_raised_in_a_statement() -> None:
     """SQLite would swallow it; it ends the pause after it, or what would start."""
-    signals = SignalForwarder()
+    signals = RunSignals()
     with signals.handled():
         signal.raise_signal(signal.SIGTERM)
         for end in (signals.end_if_received, lambda: signals.sleep(0)):
             with pytest.raises(SystemExit, match=str(128 + signal.SIGTERM)):
                 end()
-        with (
-            pytest.raises(SystemExit),
-            signals.started(["echo", "ran"], grace=GRACE),
-        ):
+        with pytest.raises(SystemExit), signals.passed_on():
             pytest.fail("started")
 
 
-class SignalledChild(Child):
-    """A child during whose start this process gets a signal."""
-
-    def __init__(self, *args: Any, **options: Any):
-        super().__init__(*args, **options)
-        signal.raise_signal(signal.SIGTERM)
-
-
-def test_signal_while_the_child_starts_is_for_the_child(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_while_the_command_starts_is_for_the_command(
+    runner: Runner, number: signal.Signals
 ) -> None:
-    """The child gets the signal as soon as it has started."""
-    monkeypatch.setattr(run, "Child", SignalledChild)
-    signals = SignalForwarder()
-    with (
-        signals.handled(),
-        signals.started(["sleep", "600"], grace=GRACE) as child,
-    ):
-        assert child.wait() == 128 + signal.SIGTERM
+    """It is passed on as soon as there is a command, and nothing else is printed."""
+    runner.prepare.append(partial(be_signalled_at_the_start, number))
+    ended = runner.run("job", *sh("sleep 600; echo ran"))
+    assert ended == (128 + number, "", "")
+    assert state("job") is LockState.FREE
 
 
 def test_second_signal_ends_at_once() -> None:
     """A store that hangs keeps nobody."""
-    with SignalForwarder().handled():
+    with RunSignals().handled():
         signal.raise_signal(signal.SIGTERM)
-        with pytest.raises(SystemExit, match=str(128 + signal.SIGINT)):
+        with pytest.raises(SystemExit, match=str(128 + signal.SIGTERM)):
             signal.raise_signal(signal.SIGINT)
 
 
@@ -272,9 +261,9 @@ def test_alarm_of_the_process_is_kept() -> None:
     before = signal.signal(signal.SIGALRM, lambda number, frame: rung.append(number))
     signal.setitimer(signal.ITIMER_REAL, 3600, 60)
     try:
-        signals = SignalForwarder()
-        with signals.handled(), signals.started(["true"], grace=GRACE) as child:
-            child.wait()
+        signals = RunSignals()
+        with signals.handled(), signals.passed_on():
+            pass
         left, interval = signal.getitimer(signal.ITIMER_REAL)
         signal.raise_signal(signal.SIGALRM)
     finally:
@@ -285,24 +274,33 @@ def test_alarm_of_the_process_is_kept() -> None:
 
 def test_alarm_does_not_outlive_the_release() -> None:
     """By default it would end this process."""
-    signals = SignalForwarder()
+    signals = RunSignals()
     with signals.handled():
-        with signals.started(["true"], grace=GRACE) as child:
-            child.wait()
+        with signals.passed_on():
+            pass
         signal.raise_signal(signal.SIGTERM)
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 
 
+def test_signal_that_came_too_late_for_the_command() -> None:
+    """It limits the release, as one that comes after it."""
+    signals = RunSignals()
+    with signals.handled():
+        with signals.passed_on():
+            signal.raise_signal(signal.SIGTERM)
+        assert signal.getitimer(signal.ITIMER_REAL)[0] > 0
+
+
 def test_alarm_rings_until_it_is_noticed() -> None:
     """A ring that comes just before a wait in C is noticed only after that wait."""
-    signals = SignalForwarder()
+    signals = RunSignals()
     with signals.handled():
-        with signals.started(["true"], grace=GRACE) as child:
-            child.wait()
+        with signals.passed_on():
+            pass
         signal.raise_signal(signal.SIGTERM)
         left, interval = signal.getitimer(signal.ITIMER_REAL)
         assert 0 < left <= signals.release_timeout_seconds
-        assert interval == signals.alarm_interval_seconds
+        assert interval > 0
         with pytest.raises(SystemExit, match=str(128 + signal.SIGTERM)):
             signal.raise_signal(signal.SIGALRM)
         # What the exception ends must not be interrupted again.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from django.core.management import CommandError
 from django.db import connections
@@ -11,7 +13,12 @@ from django_shedlock.models import LockRecord, LockRun
 from tests.support.commands import run
 from tests.support.locks import has_succeeded, state, take
 from tests.support.paths import ROOT
-from tests.support.run_conditions import PAUSES, lack_an_interpreter, tell_of_pauses
+from tests.support.run_conditions import (
+    PAUSES,
+    have_no_room_for,
+    lack_an_interpreter,
+    tell_of_pauses,
+)
 from tests.support.runs import InterpreterRunner, Runner, first_line, sh
 from tests.support.waiting import PATIENCE, wait_for
 
@@ -80,12 +87,21 @@ def test_command_that_cannot_be_started(runner: Runner) -> None:
     assert state("job") is LockState.FREE
 
 
-def test_launcher_that_cannot_be_started(runner: Runner) -> None:
+def test_guard_that_cannot_be_started(runner: Runner) -> None:
     """A line says so, and the lock is free again."""
     runner.prepare.append(lack_an_interpreter)
     status, out, err = runner.run("job", *sh("echo ran"))
     assert (status, out, err.count("\n")) == (126, "", 1)
     assert "/no/such/python" in err
+    assert state("job") is LockState.FREE
+
+
+def test_host_without_room_for_the_command(runner: Runner) -> None:
+    """A line says so, and the lock is free again."""
+    runner.prepare.append(partial(have_no_room_for, "become"))
+    status, out, err = runner.run("job", *sh("echo ran"))
+    assert (status, out, err.count("\n")) == (126, "", 1)
+    assert "sh can't be started: [Errno 11]" in err
     assert state("job") is LockState.FREE
 
 

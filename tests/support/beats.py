@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from multiprocessing import process
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -19,7 +18,7 @@ from django.test import override_settings
 
 from django_shedlock import current_lock, scheduler_lock
 from django_shedlock.beat import loop as beat
-from django_shedlock.beat.forks import Forks
+from django_shedlock.beat.bodies import Bodies
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.providers.database import DatabaseLockProvider
 from tests.support.clocks import store_clock
@@ -97,8 +96,8 @@ def _prepare(folder: Path, body: Callable[[Path], None]) -> None:
     def now() -> datetime:
         return datetime.fromisoformat((folder / "clock").read_text())
 
-    def wait_shortly(forks: Forks, seconds: float) -> None:
-        wait(forks, min(seconds, PAUSE))
+    def wait_shortly(bodies: Bodies, seconds: float) -> None:
+        wait(bodies, min(seconds, PAUSE))
 
     def may_be_away(provider: DatabaseLockProvider) -> datetime:
         if (folder / "away").exists():
@@ -108,9 +107,7 @@ def _prepare(folder: Path, body: Callable[[Path], None]) -> None:
         return read_clock(provider)
 
     read_clock = DatabaseLockProvider.now
-    # A daemon of multiprocessing may have no children; hosts are no daemons.
-    process.current_process()._config["daemon"] = False  # type: ignore[attr-defined]
-    wait = Forks.wait
+    wait = Bodies.wait
     patches: list[Any] = [
         override_settings(
             INSTALLED_APPS=["django_shedlock", "django_shedlock.beat"],
@@ -119,7 +116,7 @@ def _prepare(folder: Path, body: Callable[[Path], None]) -> None:
         only_jobs_of(),
         store_clock(now),
         patch.object(beat, "uptime", lambda: now().timestamp()),
-        patch.object(Forks, "wait", wait_shortly),
+        patch.object(Bodies, "wait", wait_shortly),
         patch.object(DatabaseLockProvider, "now", may_be_away),
     ]
     for each in patches:

@@ -6,14 +6,14 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
-from django_shedlock.beat.forks import Forks
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.status import LockHolder
+from django_shedlock.processes.child import Child
 from django_shedlock.providers.base import LockProvider
 from tests.support.locks import configure, status_of, take_from, try_from
-from tests.support.waiting import PATIENCE, wait_for
+from tests.support.waiting import PATIENCE
 
 DEATH = PATIENCE
 """Seconds after which a child that hangs is ended."""
@@ -55,15 +55,8 @@ def forked(work: Callable[[], bool], meanwhile: Callable[[], object] = bool) -> 
 
 def run_in_fork(body: Callable[[], object]) -> None:
     """Run the body as a beat does, until its process has ended."""
-    forks = Forks(1)
-
-    def has_ended() -> bool:
-        forks.wait(0)
-        return not forks._running
-
-    with forks.handling_signals():
-        forks.add("job", body)
-        wait_for(has_ended)
+    with closing(Child.of_body("job", body)):
+        pass
 
 
 def assert_child_connects_anew(provider: LockProvider) -> None:

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
 from datetime import datetime
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from django.db import connection
 from django.db.backends.signals import connection_created
 
+from django_shedlock import Lock
 from django_shedlock.cli import run
 from django_shedlock.processes import child
 from django_shedlock.processes import run as wrapper
 from django_shedlock.processes.child import Child
-from django_shedlock.processes.run import SignalForwarder
+from django_shedlock.processes.run import RunSignals
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.signals import lock_acquired, lock_released
 from tests.support.statements import says
@@ -35,46 +37,83 @@ RELEASES = "releases"
 """The line that a release prints which never ends."""
 
 
-def measure_launcher() -> None:
-    """Let the launcher's coverage be measured, which needs the site's packages."""
+def measure_guard() -> None:
+    """Let the guard's coverage be measured, which needs the site's packages."""
     if "coverage" in sys.modules:
-        child.Child.interpreter = [sys.executable]
+        Child.interpreter = [sys.executable]
 
 
 def lack_an_interpreter() -> None:
     """Let Python's own program be gone, as in an upgrade."""
-    child.Child.interpreter = ["/no/such/python"]
+    Child.interpreter = ["/no/such/python"]
+
+
+def have_no_room_for(program: str) -> None:
+    """Let the host be out of processes when this program of the guard starts."""
+    popen = subprocess.Popen
+
+    def refuse(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+        if program in command:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        return popen(command, **options)
+
+    child.subprocess.Popen = refuse  # type: ignore[misc, assignment]
 
 
 def signal_nobody() -> None:
-    """Let the launcher fail to signal the command, as if that ran as root."""
-    child.Child.launcher = str(Path(__file__).with_name("unpermitted_launcher.py"))
+    """Fail to signal the command, as if that ran as root; print a line each time."""
 
+    kill = os.kill
 
-def lose_the_launcher() -> None:
-    """Let the launcher be killed before it knows that it has started the command."""
-    child.Child.launcher = str(Path(__file__).with_name("dying_launcher.py"))
+    def refuse(pid: int, number: int) -> None:
+        if pid > 0:  # no group
+            return kill(pid, number)
+        print(FAILED, flush=True)
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    os.kill = refuse  # type: ignore[assignment]
 
 
 def fail_to_pass_on() -> None:
-    """Raise an error for each signal."""
+    """Raise an error for each signal, after a line."""
+    take = RunSignals.take
 
-    def fail(child: Child, number: int) -> bool:
-        # While print() runs, the handler of a second signal can't call it.
-        os.write(1, f"{FAILED}\n".encode())
-        raise RuntimeError("no signals, please")
+    def fail(signals: RunSignals) -> list[int]:
+        if signals.received:
+            print(FAILED, flush=True)
+            raise RuntimeError("no signals, please")
+        return take(signals)
 
-    Child.pass_on = fail  # type: ignore[method-assign]
+    RunSignals.take = fail  # type: ignore[method-assign]
 
 
-def send_nonsense() -> None:
-    """Let the launcher fail, with a signal that there is not."""
-    passed_on = Child.pass_on
+def lose_the_lock_while_it_starts(how: Callable[[Lock], None]) -> None:
+    """Lose the lock between the start of the guard and that of the command."""
+    locks: list[Lock] = []
+    popen = subprocess.Popen
 
-    def fail(child: Child, number: int) -> bool:
-        return passed_on(child, 200)
+    def lose(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+        if "become" in command:
+            how(locks[0])
+        return popen(command, **options)
 
-    Child.pass_on = fail  # type: ignore[method-assign]
+    def note(*, lock: Lock, **kwargs: Any) -> None:
+        locks.append(lock)
+
+    lock_acquired.connect(note, weak=False)
+    child.subprocess.Popen = lose  # type: ignore[misc, assignment]
+
+
+def be_signalled_at_the_start(number: signal.Signals) -> None:
+    """Get a signal between the start of the guard and that of the command."""
+    popen = subprocess.Popen
+
+    def signalled(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+        if "become" in command:
+            os.kill(os.getpid(), number)
+        return popen(command, **options)
+
+    child.subprocess.Popen = signalled  # type: ignore[misc, assignment]
 
 
 def tell_of_release() -> None:
@@ -111,13 +150,13 @@ def be_ended_in(statement: str) -> None:
 
 def tell_of_pauses() -> None:
     """Print a line before each pause of the wait for a held lock."""
-    sleep = SignalForwarder.sleep
+    sleep = RunSignals.sleep
 
-    def telling_sleep(signals: SignalForwarder, seconds: float) -> None:
+    def telling_sleep(signals: RunSignals, seconds: float) -> None:
         print(PAUSES, flush=True)
         sleep(signals, seconds)
 
-    SignalForwarder.sleep = telling_sleep  # type: ignore[method-assign]
+    RunSignals.sleep = telling_sleep  # type: ignore[method-assign]
 
 
 def hang_in_release() -> None:
@@ -133,7 +172,7 @@ def hang_in_release() -> None:
 
 def release_within(seconds: float) -> None:
     """Let a signal leave that time for the release."""
-    wrapper.SignalForwarder.release_timeout_seconds = seconds
+    RunSignals.release_timeout_seconds = seconds
 
 
 def be_signalled_in_release() -> None:
@@ -182,12 +221,4 @@ def have_path(path: str) -> None:
 def adopt_orphans() -> None:
     """Inherit orphans, as the first process of a container does."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
-
-
-def be_child_of_adopter() -> None:
-    """Go on in a child of a process that inherits orphans and waits for none."""
-    adopt_orphans()
-    child = os.fork()
-    if child:
-        _, status = os.waitpid(child, 0)
-        os._exit(os.waitstatus_to_exitcode(status))
+    child.is_first_process = lambda: True

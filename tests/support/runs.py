@@ -16,7 +16,7 @@ import psutil
 
 from tests.support.paths import ROOT
 from tests.support.processes import addresses
-from tests.support.run_conditions import measure_launcher
+from tests.support.run_conditions import measure_guard
 from tests.support.waiting import PATIENCE, wait_for
 from tests.support.warm import Command, killed_after
 
@@ -33,7 +33,7 @@ class Runner:
 
     def __init__(self) -> None:
         # Without the terminal of whoever runs the tests.
-        self.prepare: list[Callable[[], Any]] = [os.setsid, measure_launcher]
+        self.prepare: list[Callable[[], Any]] = [os.setsid, measure_guard]
         self._stack = ExitStack()
 
     def start(self, *args: str) -> Any:
@@ -121,10 +121,11 @@ def send(process: Any, number: signal.Signals) -> None:
     process.send_signal(number)
 
 
-def launcher_of(process: Any) -> psutil.Process:
-    """Return the process between ``shedlock run`` and its command."""
-    [launcher] = psutil.Process(process.pid).children()
-    return launcher
+def guard_of(process: Any) -> psutil.Process:
+    """Return the process that ends the command if ``shedlock run`` is killed."""
+    children = psutil.Process(process.pid).children()
+    [guard] = [each for each in children if "watch" in each.cmdline()]
+    return guard
 
 
 def is_alive(pid: int) -> bool:

@@ -1,0 +1,330 @@
+"""A body of Python in a fork: what it begins with, and how its process ends."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from datetime import timedelta
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+from django.db import connection
+
+from django_shedlock import hold
+from django_shedlock.locks.status import LockState
+from django_shedlock.processes import child
+from django_shedlock.processes.child import Child
+from tests.support.forks import forked
+from tests.support.locks import state
+from tests.support.processes import Parent, worker
+from tests.support.runs import is_alive
+from tests.support.waiting import PATIENCE, wait_for
+
+pytestmark = [pytest.mark.once, pytest.mark.django_db(transaction=True)]
+
+SHOWS_BOTH_STREAMS = """
+import os, sys
+from contextlib import ExitStack, closing
+
+import django
+
+django.setup()
+
+from django_shedlock.processes.child import Child
+
+sys.stdout.write("before, ")
+sys.stderr = open(os.dup(2), "w", buffering=1000)
+sys.stderr.write("before, ")
+
+def body():
+    print("body")
+    print("body", file=sys.stderr)
+
+with closing(Child.of_body("job", body)):
+    pass
+"""
+
+
+def status_of(body: Callable[[], object]) -> int | None:
+    """Return the exit status of a body's process."""
+    with closing(Child.of_body("job", body)) as started:
+        pass
+    return started.status
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Path]:
+    """Return a file with what the children log, too."""
+    file = tmp_path / "log"
+    handler = logging.FileHandler(file)
+    logger = logging.getLogger("django_shedlock")
+    logger.addHandler(handler)
+    yield file
+    logger.removeHandler(handler)
+    handler.close()
+
+
+def leave(code: object) -> NoReturn:
+    sys.exit(code)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("code", "status"), [(None, 0), (0, 0), (7, 7), (256 + 3, 3), ("no disk", 1)]
+)
+def test_body_that_exits(
+    capfd: pytest.CaptureFixture[str], code: object, status: int
+) -> None:
+    """Its status is that of any process of Python, and so is what it prints."""
+    assert status_of(lambda: leave(code)) == status
+    assert capfd.readouterr().err == ("no disk\n" if code == "no disk" else "")
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_body_that_fails_is_logged(log: Path, error: type[BaseException]) -> None:
+    """Nobody else would show its error."""
+
+    def fail() -> None:
+        raise error("no disk")
+
+    assert status_of(fail) == 1
+    assert "job failed." in log.read_text()
+    assert f"{error.__name__}: no disk" in log.read_text()
+
+
+@pytest.mark.parametrize("error", [None, SystemExit, ValueError, KeyboardInterrupt])
+def test_lock_is_given_back(log: Path, error: type[BaseException] | None) -> None:
+    """A body's process ends in order, however the body ends, even inside a lock."""
+    left = ExitStack()
+
+    def leave_it() -> None:
+        left.enter_context(hold("job", keep_alive=True))
+        if error is not None:
+            raise error
+
+    status_of(leave_it)
+    assert state("job") is LockState.FREE
+
+
+def test_process_that_cannot_end_in_order(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The failure is logged, and the parent's code does not go on in the child."""
+
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(child, "shut_down", fail)
+    assert status_of(bool) == 0
+    assert "job: its process did not end in order." in log.read_text()
+
+
+def test_signal_of_the_first_moment_is_not_for_the_parents_handler(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It waits for the child's own handlers, and ends the child before its body."""
+
+    def fork() -> int:
+        if (pid := os_fork()) == 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return pid
+
+    def note(who: str) -> None:
+        (tmp_path / who).touch()
+
+    os_fork = os.fork
+    monkeypatch.setattr(os, "fork", fork)
+    before = signal.signal(signal.SIGTERM, lambda number, frame: note("parent"))
+    try:
+        assert status_of(lambda: note("body")) == 128 + signal.SIGTERM
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert not list(tmp_path.iterdir())
+
+
+def test_nothing_is_printed_twice() -> None:
+    """What waits in the streams of the parent is not the child's."""
+    settings = {"DJANGO_SETTINGS_MODULE": "tests.support.lean_settings"}
+    ended = subprocess.run(
+        [sys.executable, "-c", SHOWS_BOTH_STREAMS],
+        env={**os.environ, **settings},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ended.stdout == "before, body\n"
+    assert ended.stderr == "before, body\n"
+
+
+def test_random_numbers_differ(capfd: pytest.CaptureFixture[str]) -> None:
+    """Two bodies that begin from the same state draw different numbers."""
+    for _ in range(2):
+        status_of(lambda: print(random.random()))
+    first, second = capfd.readouterr().out.split()
+    assert first != second
+
+
+def test_standard_input_is_empty(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It belongs to the parent. What the body starts does not read it either."""
+    reader, writer = os.pipe()
+    os.write(writer, b"of the parent\n")
+    os.close(writer)
+    kept = os.dup(0)
+    os.dup2(reader, 0)
+
+    def body() -> None:
+        print(repr(sys.stdin.read()), flush=True)
+        subprocess.run(["cat"], check=True)
+
+    try:
+        status_of(body)
+        assert os.read(0, 100) == b"of the parent\n"
+    finally:
+        os.dup2(kept, 0)
+        os.close(kept)
+        os.close(reader)
+    assert capfd.readouterr().out == "''\n"
+
+
+def test_signals_of_the_child_do_not_wake_its_parent() -> None:
+    """They share a pipe, unless the child lets go of it."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    former = signal.set_wakeup_fd(writer)
+    try:
+        status = status_of(lambda: signal.raise_signal(signal.SIGTERM))
+    finally:
+        signal.set_wakeup_fd(former)
+    os.close(writer)
+    assert os.read(reader, 10) == b""
+    os.close(reader)
+    assert status == 128 + signal.SIGTERM
+
+
+def test_children_share_no_connection() -> None:
+    """The parent closes its own before each fork."""
+    connection.ensure_connection()
+    assert status_of(bool) == 0
+    assert connection.connection is None
+
+
+def test_no_function_of_atexit_is_called(tmp_path: Path) -> None:
+    """A fork that ends is not the end of the program."""
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    atexit.register(ours.touch)
+    try:
+        assert status_of(lambda: atexit.register(theirs.touch)) == 0
+    finally:
+        atexit.unregister(ours.touch)
+    assert not ours.exists()
+    assert not theirs.exists()
+
+
+def test_threads_of_a_body_are_waited_for(tmp_path: Path) -> None:
+    """As at the end of each process of Python, unless they are daemons."""
+    file, done = tmp_path / "done", threading.Event()
+
+    def finish() -> None:
+        assert done.wait(PATIENCE)
+        file.touch()
+
+    def body() -> None:
+        threading.Thread(target=finish).start()
+        threading.Thread(target=threading.Event().wait, daemon=True).start()
+        threading.Timer(0.05, done.set).start()
+
+    assert status_of(body) == 0
+    assert file.exists()
+
+
+def test_signal_ends_the_wait_for_a_thread(tmp_path: Path) -> None:
+    """Otherwise only SIGKILL would."""
+    ready = tmp_path / "ready"
+
+    def body() -> None:
+        threading.Thread(target=threading.Event().wait).start()
+        ready.touch()
+
+    started = Child.of_body("job", body)
+    wait_for(ready.exists)
+    wait_for(
+        lambda: started.send(signal.SIGTERM) and not started.is_running(), pause=0.2
+    )
+    started.close()
+    assert started.killed_by is None
+
+
+def test_all_that_a_body_started_is_ended(tmp_path: Path) -> None:
+    """Its process may have ended; the rest of its group has the same time to end."""
+    file = tmp_path / "pid"
+
+    def body() -> None:
+        started = subprocess.Popen(["sh", "-c", 'trap "" TERM; echo; exec sleep 1000'])
+        file.write_text(str(started.pid))
+        threading.Event().wait()
+
+    started = Child.of_body("job", body)
+    rest = int(wait_for(lambda: file.exists() and file.read_text()))
+    started.end(timedelta(hours=1))
+    assert wait_for(lambda: started.is_running() and started.status)
+    assert started.status == 128 + signal.SIGTERM
+    started.send(signal.SIGKILL)
+    wait_for(lambda: not is_alive(rest))
+
+
+def test_host_without_room_for_a_process() -> None:
+    """A fork that fails leaves no file, no process and no blocked signal behind."""
+
+    def begin_nothing() -> bool:
+        # Root may have any number.
+        resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
+        if os.getuid() == 0:
+            os.setuid(65534)
+
+        def condition() -> object:
+            mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+            return sorted(os.listdir("/dev/fd")), mask  # noqa: PTH208
+
+        before = condition()
+        try:
+            Child.of_body("job", bool)
+        except BlockingIOError:
+            with pytest.raises(ChildProcessError):
+                os.waitpid(-1, os.WNOHANG)
+            return condition() == before
+        return False
+
+    assert forked(begin_nothing)
+
+
+def fork_after_a_lock(parent: Parent) -> tuple[int | None, list[str], list[str]]:
+    """Return a body's status, the threads at its fork, and the warnings."""
+    with hold("job", keep_alive=True):
+        pass
+    assert any(name.startswith("django_shedlock") for name in thread_names())
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        status = status_of(bool)
+    return status, thread_names(), [str(each.message) for each in shown]
+
+
+def thread_names() -> list[str]:
+    return [thread.name for thread in threading.enumerate()]
+
+
+def test_no_threads_at_the_fork() -> None:
+    """Python 3.12 and later warn of a fork in a process with threads."""
+    with worker(fork_after_a_lock) as forking:
+        assert forking.result() == (0, ["MainThread"], [])
