@@ -66,7 +66,7 @@ GENERATOR_ADVICE = "Lock a function that uses up the generator, or use hold() in
 UNSURROUNDED = nullcontext()
 """What is around a body without integrations: it costs no call of this package."""
 INTERRUPTED_RELEASE_SECONDS = 1.0
-"""For so long a caller that was interrupted waits for the release of its lock."""
+"""How long an interrupted caller waits for the release of its lock."""
 SKIPPED_EXIT_STATUS = 75
 """Of a command for which a skip is an error: ``EX_TEMPFAIL`` of ``sysexits.h``."""
 

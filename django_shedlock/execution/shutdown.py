@@ -13,10 +13,10 @@ from django_shedlock.execution.keep_alive import late_releases, release_later, u
 from django_shedlock.signals import logger
 
 THREADS_TIMEOUT_SECONDS = 1.0
-"""For so long the threads are waited for if the releases have used up the timeout."""
+"""How long to wait for the threads if the releases have used up the timeout."""
 
 process_ends: Signal = Signal()
-"""Integrations send off here what they have gathered, within a few seconds."""
+"""Tells integrations to send what they have gathered, within a few seconds."""
 
 
 def exit_timeout_seconds() -> float:
@@ -24,7 +24,7 @@ def exit_timeout_seconds() -> float:
     try:
         return parse_duration(conf.EXIT_TIMEOUT.value).total_seconds()
     except (ImproperlyConfigured, ValueError) as error:  # a check reports it as well
-        logger.error("SHEDLOCK_EXIT_TIMEOUT is left out of account: %s", error)
+        logger.error("SHEDLOCK_EXIT_TIMEOUT is ignored: %s", error)
         return parse_duration(conf.EXIT_TIMEOUT.default).total_seconds()
 
 

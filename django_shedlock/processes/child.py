@@ -29,7 +29,7 @@ from django_shedlock.signals import logger
 from django_shedlock.sql.connections import close
 
 FORK_WAIT_SECONDS = 5.0
-"""For so long a fork waits for the end of the package's threads."""
+"""How long a fork waits for the end of the package's threads."""
 BODY_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 """These end a body of Python by ``SystemExit``."""
 
@@ -43,8 +43,8 @@ class Child:
     """
     A process that this one has started, with this process's own standard streams.
 
-    It leads a process group of its own, to which signals are sent. Only a program in a
-    terminal is sent them alone: it shares the group of this process, which may have
+    It leads a process group of its own, and signals go to that group. In a terminal
+    they go to the program alone: it shares the group of this process, which may have
     other members, such as the rest of a pipe.
     """
 

@@ -18,7 +18,7 @@ from contextlib import suppress
 from enum import IntEnum
 
 LOOK_INTERVAL_SECONDS = 0.2
-"""Between two looks at a process that may end, or be to end."""
+"""The time between two looks at a process that may have ended, or has to be ended."""
 
 
 class ShellStatus(IntEnum):
@@ -39,7 +39,7 @@ def become(report: int, locale: str, *command: str) -> int:
     if not locale:
         del environment["LC_CTYPE"]
     try:
-        # Nothing runs before the report, so nothing can run that nobody would end.
+        # The command starts after the report, so the guard can always end it.
         pid = os.getpid()
         os.write(report, b"%d" % (-pid if os.getpgrp() == pid else pid))
         os.set_inheritable(report, False)

@@ -239,7 +239,7 @@ def test_wrong_timeout_is_reported(
     """The end then has the default."""
     settings.SHEDLOCK_EXIT_TIMEOUT = "soon"
     assert exit_timeout_seconds() == 10
-    assert "SHEDLOCK_EXIT_TIMEOUT is left out of account: 'soon'" in caplog.text
+    assert "SHEDLOCK_EXIT_TIMEOUT is ignored: 'soon'" in caplog.text
 
 
 def test_threads_end_after_the_work_that_is_due() -> None:

@@ -123,7 +123,7 @@ def test_statement_that_was_too_slow_says_so() -> None:
 
 @pytest.mark.parametrize("code", ["57014", 1317, 1969, 3024])
 def test_interrupted_statement_says_so(code: str | int) -> None:
-    """An administrator may have ended it, too."""
+    """An administrator may also have ended it."""
     assert_is_about_time(errors.describe(as_driver_says(code)))
 
 
@@ -135,7 +135,7 @@ def assert_is_about_time(text: str) -> None:
 
 @committed
 def test_table_of_others_leads_to_the_page_on_java() -> None:
-    """Who has only ShedLock's four columns is not sent to migrate and back."""
+    """A table with ShedLock's four columns leads to the page on Java."""
     send("ALTER TABLE shedlock RENAME TO elsewhere")
     send(
         "CREATE TABLE shedlock(name VARCHAR(64) NOT NULL, lock_until TIMESTAMP NOT "

@@ -1,4 +1,4 @@
-"""The app that knows retries of tasks, and ends worker processes in order."""
+"""The app that recognizes retries of tasks, and ends worker processes in order."""
 
 from contextlib import ExitStack, suppress
 from datetime import datetime
@@ -34,7 +34,7 @@ class CeleryConfig(AppConfig):
 
     def ready(self) -> None:
         """
-        Connect the receivers that know retries, and those of a process's end.
+        Connect the receivers for retries, and for the end of a worker process.
 
         Raises ``ImproperlyConfigured`` if Celery is missing.
         """
