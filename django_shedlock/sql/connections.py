@@ -189,7 +189,9 @@ def _close_if_useless(caller: BaseDatabaseWrapper, *, is_unfit: bool) -> None:
         return
     if not caller.is_usable():
         caller.close()
-    elif is_unfit and not _has_hidden_transaction(caller):
+    elif is_unfit and not (
+        _has_hidden_transaction(caller) or _is_read_only_by_itself(caller)
+    ):
         if caller.vendor == "postgresql":
             # Else a pool would lend it again, since it works.
             caller.connection.close()
@@ -206,6 +208,26 @@ def _has_hidden_transaction(connection: BaseDatabaseWrapper) -> bool:
     except Error:
         return True
     return False
+
+
+def _is_read_only_by_itself(connection: BaseDatabaseWrapper) -> bool:
+    """Return whether the caller has made its session read-only, not the server."""
+    try:
+        with connection.cursor() as cursor:
+            if connection.vendor == "postgresql":
+                cursor.execute(
+                    "SELECT source = 'session' AND setting = 'on' AND NOT "
+                    "pg_is_in_recovery() FROM pg_settings WHERE name = "
+                    "'default_transaction_read_only'"
+                )
+                return bool(cursor.fetchone()[0])
+            # MariaDB's name for it is "tx_read_only".
+            cursor.execute("SHOW SESSION VARIABLES LIKE 't%read_only'")
+            session = cursor.fetchall()
+            cursor.execute("SHOW GLOBAL VARIABLES LIKE 't%read_only'")
+            return bool(session != cursor.fetchall())
+    except Error:
+        return False
 
 
 def _given(

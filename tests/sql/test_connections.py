@@ -21,6 +21,7 @@ from asgiref.sync import async_to_sync, sync_to_async
 from django.contrib.auth.models import Group
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import (
+    DatabaseError,
     InterfaceError,
     OperationalError,
     connection,
@@ -317,6 +318,27 @@ def test_look_leaves_the_callers_connection_alone(
     provider.now()
     assert connection.connection is mine
     private_connections.close_idle()
+
+
+@pytest.mark.servers_only
+@committed
+def test_session_that_its_caller_made_read_only_is_kept(outside_tests: None) -> None:
+    """The lock gets another connection; the caller's keeps all that it has set."""
+    statements = {
+        "postgresql": "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY",
+        "mysql": "SET SESSION TRANSACTION READ ONLY",
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(statements[connection.vendor])
+    mine = connection.connection
+    try:
+        assert execute(lambda: None, "job", lock_at_most_for="1m").was_executed
+        assert connection.connection is mine
+        with pytest.raises(DatabaseError, match=r"(?i)read.only transaction"):
+            LockRecord.objects.all().delete()
+    finally:
+        connection.close()
+        private_connections.close_idle()
 
 
 class Silent:
