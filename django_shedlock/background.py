@@ -169,6 +169,14 @@ class Timetable:
         with self._mutex:
             self._done.wait_for(lambda: not self.entries, timeout)
 
+    @property
+    def is_running(self) -> bool:
+        """Whether its thread runs, and the caller is not in it."""
+        thread = self._thread
+        if thread is None or thread is threading.current_thread():
+            return False
+        return thread.is_alive()
+
     def ask_to_end(self) -> None:
         """Let the thread end after the work that is due, and forget the rest."""
         with self._mutex:
@@ -274,8 +282,12 @@ def end_threads(timeout: float) -> None:
     """
     until = uptime() + timeout
     for ends_last in (False, True):
-        ending = [each for each in list(_timetables) if each.ends_last == ends_last]
-        for timetable in ending:
-            timetable.ask_to_end()
-        for timetable in ending:
-            timetable.join(max(0.0, until - uptime()))
+        is_over = False
+        while not is_over:
+            ending = [each for each in list(_timetables) if each.ends_last == ends_last]
+            for timetable in ending:
+                timetable.ask_to_end()
+            for timetable in ending:
+                timetable.join(max(0.0, until - uptime()))
+            # Work of one may have added work to another, which had ended before.
+            is_over = uptime() >= until or not any(each.is_running for each in ending)

@@ -36,11 +36,12 @@ class Body:
     @property
     def may_run(self) -> bool:
         """Whether another thread of this process may still run its code."""
-        if self.loop is not None:
-            return self.loop.is_running()
-        if self.thread is None or self.thread is threading.current_thread():
+        if self.loop is not None and self.loop.is_running():
+            return True
+        if not self.can_leave or self.thread is None:
             return False
-        return self.thread.is_alive()
+        # Between two runs of a loop, its thread may be about to run it again.
+        return self.thread is not threading.current_thread() and self.thread.is_alive()
 
     @property
     def can_leave(self) -> bool:
@@ -109,7 +110,7 @@ def take_left_locks() -> list[Lock]:
     """
     Return the locks under which no other thread runs code, and forget their bodies.
 
-    So the calling thread, too, must run no more code under them.
+    The calling thread must not run any more code under them either.
     """
     with _held.mutex:
         left = [

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import anyio
@@ -17,6 +18,7 @@ from asgiref.sync import async_to_sync
 from django_shedlock import (
     aexecute,
     ahold,
+    background,
     execute,
     hold,
     locks_held,
@@ -217,6 +219,40 @@ def test_only_locks_that_nobody_runs_under_are_released() -> None:
         assert locks_held() == []
 
 
+def test_loop_that_stands_between_two_runs_keeps_its_locks() -> None:
+    """Its thread may run it again, and the body goes on."""
+    stands, goes_on = threading.Event(), threading.Event()
+    held: list[Lock] = []
+
+    def run() -> None:
+        async def body(inside: asyncio.Event, ends: asyncio.Event) -> None:
+            async with ahold("of a loop", lock_at_most_for="1h") as lock:
+                held.append(lock)
+                inside.set()
+                await ends.wait()
+
+        with closing(asyncio.new_event_loop()) as loop:
+            inside, ends = asyncio.Event(), asyncio.Event()
+            task = loop.create_task(body(inside, ends))
+            loop.run_until_complete(inside.wait())
+            stands.set()
+            assert goes_on.wait(PATIENCE)
+            ends.set()
+            loop.run_until_complete(task)
+
+    with locked_in_memory():
+        thread = threading.Thread(target=run)
+        thread.start()
+        assert stands.wait(PATIENCE)
+        shut_down()
+        left = locks_held()
+        goes_on.set()
+        thread.join(PATIENCE)
+        assert held
+        assert left == held
+        assert locks_held() == []
+
+
 def test_integrations_are_asked_to_send() -> None:
     """A receiver that fails stops no end."""
     asked = []
@@ -265,6 +301,31 @@ def test_threads_end_after_the_work_that_is_due() -> None:
     assert calls == ["second", "third", "again"]
     end_threads(PATIENCE)
     assert not threads_named("that ends")
+
+
+def test_work_for_a_thread_that_has_ended_is_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """While threads end, one adds work to another, such as the ping of a lost lock."""
+    calls: list[str] = []
+    asked = threading.Event()
+
+    class Asked(Timetable):
+        def join(self, timeout: float) -> None:
+            super().join(timeout)
+            asked.set()
+
+    earlier, later = Asked("that ended"), Timetable("that adds")
+    monkeypatch.setattr(background, "_timetables", [earlier, later])
+
+    def add() -> None:
+        assert asked.wait(PATIENCE)
+        earlier.add("ping", lambda: calls.append("ping"))
+
+    later.add("loss", add)
+    end_threads(PATIENCE)
+    assert calls == ["ping"]
+    assert not threads_named("that ended")
 
 
 def test_work_that_hangs_delays_an_end_for_its_timeout_only() -> None:
