@@ -137,12 +137,21 @@ class Timetable:
         Raises ``RuntimeError`` if no thread can be started; then nothing is added.
         """
         with self._mutex:
-            if self._thread is None or self._is_over or not self._thread.is_alive():
-                # It waits for the mutex, and then finds the work.
-                self._thread = start_daemon(self.name, self._run)
-                self._is_over = False
-            self._is_ending = False
+            self._start_thread()
             self._put(key, work, due)
+
+    def resume(self) -> None:
+        """Start the thread again if it was ended, and has work left."""
+        with self._mutex:
+            if self.entries:
+                self._start_thread()
+
+    def _start_thread(self) -> None:
+        if self._thread is None or self._is_over or not self._thread.is_alive():
+            # It waits for the mutex, and then finds the work.
+            self._thread = start_daemon(self.name, self._run)
+            self._is_over = False
+        self._is_ending = False
 
     def _put(self, key: Hashable, work: Work, due: float) -> None:
         entry = TimedWork(due, next(self._numbers), key, work)
@@ -178,7 +187,7 @@ class Timetable:
         return thread.is_alive()
 
     def ask_to_end(self) -> None:
-        """Let the thread end after the work that is due, and forget the rest."""
+        """Let the thread end after the work that is due; the rest stays."""
         with self._mutex:
             self._is_ending = True
             self._changed.notify_all()
@@ -230,9 +239,6 @@ class Timetable:
                 if self._is_ending or (not self._heap and not was_used):
                     # Under the condition, so that the next add() starts a thread.
                     self._is_over = True
-                    self.entries.clear()
-                    self._heap.clear()
-                    self._done.notify_all()
                     return None
                 pause, was_used = min(pause, self.watch_interval_seconds), False
                 self._looks_at = uptime() + pause
@@ -277,8 +283,8 @@ def end_threads(timeout: float) -> None:
     """
     End the threads of all timetables, each after the work that is due.
 
-    Wait for them for ``timeout`` seconds at the most. Work that is due later is
-    forgotten. New work starts a thread again.
+    Wait for them for ``timeout`` seconds at the most. Work that is due later stays:
+    new work, or ``resume_threads()``, starts a thread again.
     """
     until = uptime() + timeout
     for ends_last in (False, True):
@@ -291,3 +297,9 @@ def end_threads(timeout: float) -> None:
                 timetable.join(max(0.0, until - uptime()))
             # Work of one may have added work to another, which had ended before.
             is_over = uptime() >= until or not any(each.is_running for each in ending)
+
+
+def resume_threads() -> None:
+    """Start the threads again that ``end_threads()`` has ended, if they have work."""
+    for timetable in list(_timetables):
+        timetable.resume()

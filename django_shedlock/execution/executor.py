@@ -419,7 +419,7 @@ async def _aacquire(lock: Lock) -> LockHolder | None:
         try:
             if await acquiring is None:
                 await _arelease(lock, cancellation)
-        except LockProviderError as error:
+        except Exception as error:
             _release_if_acquired(lock, error)
         except asyncio.CancelledError as error:  # the loop ends, the UPDATE may go on
             _release_if_acquired(lock, error, waits=False)

@@ -42,10 +42,18 @@ def shut_down() -> None:
     lock that could not be released in time.
     """
     until = uptime() + exit_timeout_seconds()
-    for lock in take_left_locks():
-        unguard(lock)
-        release_later(lock, LockLost("its process ended before its job did"))
-    late_releases.wait_until_empty(max(0.0, until - uptime()))
+    try:
+        for lock in take_left_locks():
+            unguard(lock)
+            release_later(lock, LockLost("its process ended before its job did"))
+        late_releases.wait_until_empty(max(0.0, until - uptime()))
+    finally:  # after Ctrl-C, too
+        _report_held_locks()
+        process_ends.send_robust(None)
+        end_threads(max(THREADS_TIMEOUT_SECONDS, until - uptime()))
+
+
+def _report_held_locks() -> None:
     for lock in list(late_releases.entries):
         logger.error(
             "Lock %r could not be released before its process ended. It stays held for "
@@ -60,5 +68,3 @@ def shut_down() -> None:
             lock.name,
             format_left(lock.remaining()),
         )
-    process_ends.send_robust(None)
-    end_threads(max(THREADS_TIMEOUT_SECONDS, until - uptime()))

@@ -15,7 +15,7 @@ from typing import ClassVar, NoReturn
 
 from django.db import connections
 
-from django_shedlock.background import end_threads
+from django_shedlock.background import end_threads, resume_threads
 from django_shedlock.clocks import uptime
 from django_shedlock.execution.shutdown import shut_down
 from django_shedlock.processes.guard import LOOK_INTERVAL_SECONDS
@@ -130,6 +130,14 @@ class Child:
         """
         # A fork has none of its parent's threads, but any mutex that they hold.
         end_threads(FORK_WAIT_SECONDS)
+        try:
+            return cls._fork(name, body)
+        finally:
+            with suppress(RuntimeError):  # no room for a thread
+                resume_threads()
+
+    @classmethod
+    def _fork(cls, name: str, body: Callable[[], object]) -> "Child":
         # It must share no connection.
         for each in connections.all(initialized_only=True):
             close(each)

@@ -324,6 +324,7 @@ class ConnectionWatch(Timetable):
         """See Timetable.join()."""
         super().join(timeout)
         private_connections.close_idle()
+        self.remove(private_connections)
 
 
 class PrivateConnections:

@@ -24,8 +24,9 @@ from django_shedlock import (
     locks_held,
     shut_down,
 )
-from django_shedlock.background import Timetable, end_threads
+from django_shedlock.background import Timetable, end_threads, resume_threads
 from django_shedlock.clocks import uptime
+from django_shedlock.execution import shutdown
 from django_shedlock.execution.keep_alive import late_releases
 from django_shedlock.execution.shutdown import exit_timeout_seconds, process_ends
 from django_shedlock.locks.lock import Lock
@@ -279,7 +280,7 @@ def test_wrong_timeout_is_reported(
 
 
 def test_threads_end_after_the_work_that_is_due() -> None:
-    """They do what is due, forget what is due later, and start again for new work."""
+    """They do what is due, keep what is due later, and start again for that."""
     timetable, calls = Timetable("that ends", retries=False), []
     go_on = threading.Event()
 
@@ -295,10 +296,15 @@ def test_threads_end_after_the_work_that_is_due() -> None:
     timetable.join(PATIENCE)
     assert calls == ["second", "third"]
     assert not threads_named("that ends")
-    assert not timetable.entries
+    assert [*timetable.entries] == ["in an hour"]
     timetable.add("again", lambda: calls.append("again"))
-    timetable.wait_until_empty(PATIENCE)
+    timetable.wait_until_done("again", PATIENCE)
     assert calls == ["second", "third", "again"]
+    end_threads(PATIENCE)
+    assert not threads_named("that ends")
+    resume_threads()
+    assert threads_named("that ends")
+    timetable.remove("in an hour")
     end_threads(PATIENCE)
     assert not threads_named("that ends")
 
@@ -503,3 +509,35 @@ def test_release_in_a_cancelled_scope_of_anyio_keeps_no_core_busy(
         asyncio.run(turn())
         assert not is_held("job")
     assert cancelled[0] < 10
+
+
+def test_interrupt_while_releases_are_waited_for_ends_the_rest_in_order(
+    settings: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Ctrl-C ends the wait only: what stays held is logged, and integrations send."""
+    settings.SHEDLOCK_EXIT_TIMEOUT = 0
+    slow, asked = SlowRelease(monkeypatch), []
+
+    def interrupt(timetable: Timetable, timeout: float) -> None:
+        assert slow.begun.wait(PATIENCE)
+        raise KeyboardInterrupt
+
+    def send(**kwargs: object) -> None:
+        asked.append(kwargs["signal"])
+
+    monkeypatch.setattr(Timetable, "wait_until_empty", interrupt)
+    monkeypatch.setattr(shutdown, "THREADS_TIMEOUT_SECONDS", 0.0)
+    process_ends.connect(send)
+    try:
+        with locked_in_memory():
+            left = hold("job", lock_at_most_for="1h")
+            left.__enter__()
+            with pytest.raises(KeyboardInterrupt):
+                shut_down()
+            slow.go_on.set()
+            wait_for(lambda: not is_held("job"))
+            left.__exit__(None, None, None)
+    finally:
+        process_ends.disconnect(send)
+    assert asked == [process_ends]
+    assert "Lock 'job' could not be released before its process ended" in caplog.text

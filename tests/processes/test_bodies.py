@@ -22,6 +22,8 @@ import pytest
 from django.db import connection
 
 from django_shedlock import hold
+from django_shedlock.background import Timetable
+from django_shedlock.clocks import uptime
 from django_shedlock.locks.status import LockState
 from django_shedlock.processes import child
 from django_shedlock.processes.child import Child
@@ -29,6 +31,7 @@ from tests.support.forks import forked
 from tests.support.locks import state
 from tests.support.processes import Parent, worker
 from tests.support.runs import is_alive
+from tests.support.threads import threads_named
 from tests.support.waiting import PATIENCE, wait_for
 
 pytestmark = [pytest.mark.once, pytest.mark.django_db(transaction=True)]
@@ -328,3 +331,14 @@ def test_no_threads_at_the_fork() -> None:
     """Python 3.12 and later warn of a fork in a process with threads."""
     with worker(fork_after_a_lock) as forking:
         assert forking.result() == (0, ["MainThread"], [])
+
+
+def test_threads_of_the_parent_go_on_after_a_fork() -> None:
+    """Work that was due later, such as a late release, is not forgotten."""
+    timetable, calls = Timetable("of a parent", retries=False), []
+    timetable.add("later", lambda: calls.append("later"), uptime() + 3600)
+    assert status_of(bool) == 0
+    assert threads_named("of a parent")
+    timetable.add("later", lambda: calls.append("at once"))
+    timetable.wait_until_empty(PATIENCE)
+    assert calls == ["at once"]
