@@ -3,7 +3,8 @@ Workers, a server and a network that fail at random, and a journal of what came 
 
 ``python -m tests.concurrency.soak --store postgres --for 1h`` (or ``mariadb``,
 ``redis``, ``etcd``) starts a server of its own, and a proxy before it. It kills and
-stops workers, and stops, crashes, freezes and restarts the server. The proxy delays,
+stops workers, lets others end in good order, and stops, crashes, freezes and restarts
+the server. With ``--replica``, it also promotes the server's replica. The proxy delays,
 swallows and cuts what workers send and get. The same ``--seed`` gives the same choice
 of faults.
 """
@@ -11,6 +12,7 @@ of faults.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import random
 import signal
@@ -29,13 +31,15 @@ from django.db import connections
 
 import tests.support.preload  # noqa: F401
 from django_shedlock.durations import parse_duration
+from django_shedlock.locks.lock import identity_of
 from tests.support.processes import Worker
 from tests.support.processes import worker as one_worker
-from tests.support.servers import Server
+from tests.support.servers import Server, use
 from tests.support.soak import proxy
-from tests.support.soak.aftermath import look
+from tests.support.soak.aftermath import held_by, look
 from tests.support.soak.faults import BREAKS
 from tests.support.soak.journal import Journal, read
+from tests.support.soak.pairs import PAIRS, Pair
 from tests.support.soak.servers import STORES, LockServer, soaked
 from tests.support.soak.verdict import Verdict, judge
 from tests.support.soak.watch import HUNG
@@ -48,6 +52,10 @@ DRIFT = 0.01
 
 HARM = (1, 4)
 """Seconds between two signals to workers."""
+
+HARMS = {"killed": 3, "stopped": 4, "ended": 4}
+LONGEST_END = 120.0
+"""Seconds from SIGTERM to the end of a worker: two of its exit timeouts, and more."""
 
 LONGEST_STOP = 7.0
 SERVER_HARM = (20, 70)
@@ -68,6 +76,7 @@ class Plan:
     broken: str | None = None
     workload: str = "all"
     store: str = field(default_factory=chosen_store)
+    replica: bool = False
     is_enough: Callable[[Path], bool] = field(default=lambda journal: True)
 
 
@@ -91,6 +100,7 @@ class Soak:
         self._next_look = self._until
         self._wall = time.time() - time.monotonic()
         self._stopped: dict[str, float] = {}
+        self._ending: dict[str, float] = {}
         names = [f"worker-{number}" for number in range(plan.workers)]
         self._workers = {name: self._start(name) for name in names}
         self._server_harms: dict[Callable[[], None], int] = {
@@ -99,6 +109,8 @@ class Soak:
             self._outage: 2,
             self._freeze: 2,
         }
+        if isinstance(server, Pair):
+            self._server_harms[self._promote] = 4
 
     def run(self) -> None:
         """Do harm until the time is over, and then let the workers end."""
@@ -164,22 +176,49 @@ class Soak:
     def _replace_dead(self) -> None:
         for name, worker in self._workers.items():
             if worker.process.is_alive():
+                if time.monotonic() > self._ending.get(name, math.inf):
+                    self._journal.write("endless", worker=name)
+                    self._replace(name)
                 continue
-            if worker.process.exitcode != HUNG:  # which it has noted
+            if name in self._ending:
+                self._look_at_end(name)
+            elif worker.process.exitcode != HUNG:  # which it has noted
                 self._journal.write("died", worker=name, why=worker.last_words())
-            worker.end()
-            self._workers[name] = self._start(name)
+            self._replace(name)
+
+    def _replace(self, name: str) -> None:
+        self._ending.pop(name, None)
+        self._workers[name].end()
+        self._workers[name] = self._start(name)
+
+    def _look_at_end(self, name: str) -> None:
+        process = self._workers[name].process
+        if process.exitcode in (HUNG, -signal.SIGTERM):  # or it had not begun
+            return
+        try:
+            self._workers[name].result()
+        except (AssertionError, EOFError, OSError) as error:
+            self._journal.write("died", worker=name, why=str(error))
+            return
+        assert process.pid is not None
+        identity = identity_of(process.pid)
+        held = held_by(identity)
+        self._journal.write("reaped", identity=identity, held=held)
 
     def _harm_worker(self) -> None:
         name = self._chance.choice([*self._workers])
-        is_to_kill = self._chance.random() < 0.4
+        [harm] = self._chance.choices([*HARMS], [*HARMS.values()])
         seconds = self._chance.uniform(0.2, LONGEST_STOP) * max(self._plan.pace, 0.5)
         if name in self._stopped:
             return
-        if is_to_kill:
-            self._workers[name].end()
-            self._workers[name] = self._start(name)
+        if harm == "killed":
+            self._replace(name)
             self._journal.write("harm", kind="workers killed")
+        elif harm == "ended":
+            if name not in self._ending:
+                self._workers[name].process.terminate()
+                self._ending[name] = time.monotonic() + LONGEST_END
+                self._journal.write("harm", kind="workers ended")
         elif len(self._stopped) < len(self._workers) // 3:
             self._workers[name].stop()
             self._stopped[name] = time.monotonic() + seconds
@@ -199,7 +238,14 @@ class Soak:
 
     def _crash(self) -> None:
         self._server.crash()
+        self._journal.write("crashed")
         self._server.start()
+
+    def _promote(self) -> None:
+        assert isinstance(self._server, Pair)
+        self._server.promote()
+        self._journal.write("crashed")
+        use(self._server.settings())
 
     def _outage(self) -> None:
         self._server.stop()
@@ -227,7 +273,10 @@ class Soak:
 
 def soak(plan: Plan) -> Verdict:
     """Run the soak on a server and behind a proxy of its own; return what it shows."""
-    with soaked(plan.store) as server, tempfile.TemporaryDirectory() as folder:
+    with (
+        soaked(plan.store, replica=plan.replica) as server,
+        tempfile.TemporaryDirectory() as folder,
+    ):
         make_sets()
         journal = Path(folder, "journal")
         network = proxy.Network(
@@ -263,11 +312,20 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         help="cut a connection that swallows after so long, as the driver's own limits "
         "do in a project; 20 by default",
     )
+    parser.add_argument(
+        "--replica",
+        action="store_true",
+        help="let the server have a replica, and promote it now and then; for "
+        + " and ".join(PAIRS),
+    )
     parser.add_argument("--json", action="store_true", help="print figures as JSON")
     parser.add_argument(
         "--broken", choices=[*BREAKS], help="take a part out, to see that it is found"
     )
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.replica and (options.store or chosen_store()) not in PAIRS:
+        parser.error("--replica needs --store " + " or ".join(PAIRS))
+    return options
 
 
 def main(options: argparse.Namespace) -> int:
@@ -281,6 +339,7 @@ def main(options: argparse.Namespace) -> int:
         options.broken,
         options.workload,
         options.store or chosen_store(),
+        options.replica,
     )
     print(f"seed {plan.seed}", file=sys.stderr)
     verdict = soak(plan)

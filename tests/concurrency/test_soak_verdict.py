@@ -106,16 +106,83 @@ def test_stale_write_is_found() -> None:
     assert [*stale_writes([("a", 2, 2), ("a", 1, 1)])]
 
 
+def end(*events: Event, at: float, held: Iterable[str] = ("host:7:x",)) -> Verdict:
+    """Return what is made of an end in good order, after these events of process 7."""
+    locks = [{"name": "a", "id": each} for each in held]
+    reaped: Event = {"what": "reaped", "identity": "host:7:", "held": locks, "at": at}
+    asked: Event = {"what": "asked", "at": 1, "id": "host:7:x", "lease": 5}
+    return judge([asked, *events, reaped])
+
+
+ACQUIRED: Event = {"what": "acquired", "at": 2, "id": "host:7:x"}
+RELEASED: Event = {
+    "what": "released",
+    "at": 3,
+    "id": "host:7:x",
+    "was_ours": True,
+    "succeeded": True,
+}
+
+
+@pytest.mark.parametrize(
+    ("events", "at"),
+    [
+        ([ACQUIRED], 4),
+        ([ACQUIRED], 9),
+        ([ACQUIRED, RELEASED], 4),
+        ([{"what": "crashed", "at": 2.5}, ACQUIRED, RELEASED], 4),
+        ([ACQUIRED, {**RELEASED, "was_ours": False}, {"what": "crashed", "at": 4}], 5),
+        ([ACQUIRED, {"what": "unreleased", "identity": "host:7:", "name": "b"}], 4),
+        ([ACQUIRED, {"what": "unreleased", "identity": "host:8:", "name": "a"}], 4),
+        ([], 4),
+    ],
+)
+def test_process_that_ended_in_good_order_holds_nothing(
+    events: list[Event], at: float
+) -> None:
+    """A lock that it holds is a violation, also one for which it got no answer."""
+    violation = "a is held by a process that ended in good order: host:7:x"
+    assert end(*events, at=at).violations == [violation]
+    assert end(*events, at=at, held=[]).violations == []
+
+
+@pytest.mark.parametrize(
+    ("events", "at", "why"),
+    [
+        ([], 7, "acquired too late"),
+        ([ACQUIRED, {"what": "lost", "at": 6, "id": "host:7:x"}], 7, "lost before"),
+        (
+            [ACQUIRED, RELEASED, {"what": "crashed", "at": 4}],
+            5,
+            "release lost in a crash",
+        ),
+        (
+            [ACQUIRED, {"what": "unreleased", "identity": "host:7:", "name": "a"}],
+            4,
+            "said in the log",
+        ),
+    ],
+)
+def test_lock_that_nobody_could_release_is_counted(
+    events: list[Event], at: float, why: str
+) -> None:
+    """It is no violation, and the figures show it."""
+    verdict = end(*events, at=at)
+    assert verdict.violations == []
+    assert verdict.counts[f"held after an end: {why}"] == 1
+
+
 @pytest.mark.parametrize(
     "event",
     [
         {"what": "hang", "name": "release", "where": ["in release()"]},
         {"what": "untold", "name": "a", "way": "hold"},
         {"what": "died", "worker": "worker-1", "why": "exit status 1"},
+        {"what": "endless", "worker": "worker-1"},
     ],
 )
 def test_what_must_not_happen_is_a_violation(event: Event) -> None:
-    """A call that does not return, a loss that is not told, a worker that ends."""
+    """A call or an end that takes for ever, an untold loss, a worker that fails."""
     assert len(violations([{"at": 1, **event}])) == 1
 
 

@@ -25,6 +25,10 @@ from tests.support.stores import POSTGRES_CONFIGURATION, import_pgserver
 from tests.support.waiting import PATIENCE, wait_for
 
 DEBIAN_FOLDER = Path("/usr/lib/postgresql")
+REPLICA_CONFIGURATION = """
+wal_retrieve_retry_interval = 100ms
+"""
+"""A primary that was away is followed again at once, not after 5 s."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,7 @@ class Cluster:
 
     def __init__(self, programs: Programs, folder: Path):
         self._programs = programs
+        self._folder = folder
         self._data = folder / "data"
         self.port = free_port()
         folder.mkdir()
@@ -87,6 +92,7 @@ class Cluster:
         self._programs.run("initdb", *options, "-D", self._data)
         with (self._data / "postgresql.conf").open("a") as configuration:
             configuration.write(POSTGRES_CONFIGURATION)
+            configuration.write(REPLICA_CONFIGURATION)
 
     def copy(self, primary: Cluster) -> None:
         """Make it a replica of that one, which it follows once it is started."""
@@ -97,7 +103,7 @@ class Cluster:
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
-        options = f"-p {self.port} -h 127.0.0.1 -k ''"
+        options = f"-p {self.port} -h 127.0.0.1 -k {self._folder}"
         log = self._data / "log"
         self._control("start", "-w", "-o", options, "-l", log)
 
@@ -112,6 +118,14 @@ class Cluster:
     def promote(self) -> None:
         """Let it write from now on."""
         self._control("promote", "-w")
+
+    def socket(self) -> Path:
+        """Return its Unix socket."""
+        return self._folder / f".s.PGSQL.{self.port}"
+
+    def main_process(self) -> int:
+        """Return the number of the process that started all others of it."""
+        return int((self._data / "postmaster.pid").read_text().split("\n", 1)[0])
 
     def execute(self, statement: str) -> list[tuple[Any, ...]]:
         """Return what the server answers to a statement, by no code under test."""
@@ -164,6 +178,15 @@ class PostgresPair:
         wait_for(lambda: self.primary.execute(streaming))
         if self._synchronous:
             self._wait_for_replica("*")
+
+    def wait_until_in_step(self) -> None:
+        """Wait until the replica has all that the primary has now."""
+        [(position,)] = self.primary.execute("SELECT pg_current_wal_lsn()")
+        in_step = (
+            "SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync' "
+            f"AND flush_lsn >= '{position}'"
+        )
+        wait_for(lambda: self.primary.execute(in_step))
 
     def lead_clients(self) -> None:
         """Let new connections lead to the primary; those that are open stay."""

@@ -89,6 +89,9 @@ class Postgres(DatabaseServer):
 class MariaDB(DatabaseServer):
     """The MariaDB that is installed on this host, on a socket that nobody else has."""
 
+    options: tuple[str, ...] = ("--skip-networking",)
+    """What each start of it adds."""
+
     def __init__(self, folder: Path):
         folder.chmod(0o755)
         self._data = folder / "data"
@@ -97,13 +100,17 @@ class MariaDB(DatabaseServer):
         temporary.mkdir()
         temporary.chmod(0o1777)
         files = [f"--datadir={self._data}", f"--tmpdir={temporary}"]
-        self._options = ["--no-defaults", *files]
+        self._files = ["--no-defaults", *files]
         if os.getuid() == 0:
-            self._options.append("--user=mysql")
-        login = "--auth-root-authentication-method=normal"
-        install = ["mariadb-install-db", *self._options, login]
-        subprocess.run(install, check=True, capture_output=True)
+            self._files.append("--user=mysql")
+        self.create()
         self.start()
+
+    def create(self) -> None:
+        """Make an empty one."""
+        login = "--auth-root-authentication-method=normal"
+        install = ["mariadb-install-db", *self._files, login]
+        subprocess.run(install, check=True, capture_output=True)
 
     def start(self) -> None:
         program = shutil.which("mariadbd") or "/usr/sbin/mariadbd"
@@ -111,7 +118,7 @@ class MariaDB(DatabaseServer):
         unsafe = ["--innodb-flush-log-at-trx-commit=2", "--innodb-flush-method=nosync"]
         files = [f"--socket={self._data}/socket", f"--pid-file={self._data}/pid"]
         self._process = subprocess.Popen(
-            [program, *self._options, "--skip-networking", *unsafe, *files],
+            [program, *self._files, *self.options, *unsafe, *files],
             stderr=subprocess.DEVNULL,
         )
 
@@ -140,11 +147,16 @@ SERVERS: dict[str, Callable[[Path], DatabaseServer]] = {
 }
 
 
+def needs_server() -> None:
+    """Skip a test if this host can't run a server like the one under test."""
+    if chosen_store() == "mariadb" and not shutil.which("mariadb-install-db"):
+        pytest.skip("the server of MariaDB is not installed on this host")
+
+
 @contextmanager
 def own_server() -> Iterator[Server]:
     """Run a server like the one under test, with tables; use it as ``default``."""
-    if chosen_store() == "mariadb" and not shutil.which("mariadb-install-db"):
-        pytest.skip("the server of MariaDB is not installed on this host")
+    needs_server()
     folder = guarded_folder("shedlock_server_")
     before = connections["default"].settings_dict.copy()
     connections["default"].close()

@@ -13,6 +13,8 @@ from django.db import Error, connections
 
 from django_shedlock import LockConfiguration, LockProviderError
 from django_shedlock.locks.lock import Lock
+from django_shedlock.locks.status import LockState
+from django_shedlock.models import LockRecord
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.base import LockQuery
 from django_shedlock.testing.contract.harness import try_from
@@ -73,6 +75,35 @@ def is_free(name: str, deadline: float) -> bool:
         if is_over:
             return False
         time.sleep(0.02)
+
+
+CLOCKS = {
+    "postgresql": "CLOCK_TIMESTAMP()",
+    "mysql": "UTC_TIMESTAMP(6)",
+}
+
+
+def held_by(identity: str) -> list[dict[str, str]]:
+    """Return the locks that are held by a process, by no statement under test."""
+    wait_for(is_answering)
+    connection = connections["default"]
+    if connection.vendor not in CLOCKS:
+        query = LockQuery(names={*NAMES, *TICKS, *SETS.values()})
+        return [
+            {"name": status.name, "id": status.locked_by}
+            for status in get_provider().statuses(query)
+            if status.locked_by.startswith(identity)
+            and status.state is LockState.RUNNING
+        ]
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT name, locked_by FROM {LockRecord._meta.db_table} "
+            f"WHERE lock_until > {CLOCKS[connection.vendor]} "
+            "AND (released_at IS NULL OR released_at < locked_at) "
+            "AND locked_by LIKE %s",
+            [f"{identity}%"],
+        )
+        return [{"name": name, "id": id} for name, id in cursor.fetchall()]
 
 
 def is_answering() -> bool:

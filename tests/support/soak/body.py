@@ -73,6 +73,12 @@ class Body:
             self._journal.write("added", name=name, token=self._token, guard=guard)
             self._end()
 
+    def be_left(self) -> None:
+        """Work for a while, and never end."""
+        with self._watch.paused():
+            self._read_token()
+            self._wait(self._pause())
+
     def _run(self) -> None:
         self._read_token()
         for _ in range(self._chance.randint(1, 5)):

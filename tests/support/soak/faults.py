@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
+import django_shedlock
 from django_shedlock.locks.lock import Lock
 from django_shedlock.providers.database import DatabaseLockProvider, statements
 from django_shedlock.schedules.state import Decision, ScheduleState
@@ -33,8 +34,10 @@ BREAKS: dict[str, Callable[[], Any]] = {
     "clock": _set(Lock, "is_lost", False),
     "tick": _set(ScheduleState, "decide", _allow),
     "heartbeat": _set(DatabaseLockProvider, "heartbeat", lambda *args: True),
+    "shutdown": _set(django_shedlock, "shut_down", lambda: None),
 }
 """
 What is taken out of a worker: that a lock is free before it is acquired, the owner in
-``fence()``, the holder's own clock, that a tick runs once, and the heartbeat's UPDATE.
+``fence()``, the holder's own clock, that a tick runs once, the heartbeat's UPDATE, and
+the ordered end of a process.
 """

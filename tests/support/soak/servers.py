@@ -16,6 +16,7 @@ from tests.support.etcd_servers import EtcdServer, members_of, needs_etcd
 from tests.support.guardian import guarded_folder, remove
 from tests.support.redis_servers import RedisServer, needs_redis
 from tests.support.servers import SERVERS, Server, own_server
+from tests.support.soak.pairs import own_pair
 from tests.support.waiting import PATIENCE, wait_for
 
 STORES = ("postgres", "mariadb", "redis", "etcd")
@@ -124,9 +125,12 @@ def use_provider(provider: dict[str, Any] | None) -> None:
 
 
 @contextmanager
-def soaked(store: str) -> Iterator[Server]:
-    """Run the server of the store, and have tables in ``default``."""
-    if store in SERVERS:
+def soaked(store: str, *, replica: bool = False) -> Iterator[Server]:
+    """Run the store's server, perhaps with a replica; have tables in ``default``."""
+    if replica:
+        with own_pair(store) as pair:
+            yield pair
+    elif store in SERVERS:
         with own_server() as server:
             yield server
     else:

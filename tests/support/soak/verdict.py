@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from tests.support.history import Acquisition, violations
 from tests.support.soak.journal import Event
+from tests.support.soak.left import LeftLocks
 
 
 @dataclass
@@ -45,13 +46,16 @@ def judge(events: Iterable[Event]) -> Verdict:
     verdict = Verdict()
     acquisitions: dict[str, Acquisition] = {}
     forced: dict[str, float] = {}
+    left = LeftLocks(verdict.counts)
     for event in events:
         _count(event, verdict)
         _follow(event, acquisitions, forced)
+        left.follow(event)
     for id, at in forced.items():
         if id in acquisitions:
             acquisitions[id].forced = at
     verdict.complain(violations(acquisitions.values()))
+    verdict.complain(left.violations)
     return verdict
 
 
@@ -77,6 +81,12 @@ def _count(event: Event, verdict: Verdict) -> None:
         verdict.counts[f"elements added: {event['guard']}"] += 1
     if what == "begin" and event["tick"]:
         verdict.counts["bodies of ticks"] += 1
+    if what == "reaped":
+        verdict.counts["workers that ended in good order"] += 1
+    if what == "ended" and event["way"]:  # else it ended by itself
+        verdict.counts[f"ends: {event['way']}"] += 1
+    if what == "endless":
+        verdict.complain([f"{event['worker']} did not end after SIGTERM"])
     if what == "error":
         verdict.errors[event["kind"]] += 1
     if what == "call":

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 from unittest.mock import patch
 
-from django.db import connections
+from django.db import OperationalError, connections
 
 from tests.support.soak.journal import Journal
 
@@ -57,7 +57,8 @@ class Watch:
         try:
             yield
         finally:
-            _, began = self._calls.pop(me)
+            # A signal may have interrupted the inner one before it put it back.
+            _, began = self._calls.pop(me, (name, began))
             if (took := self.awake - began) > WORTH_TELLING:
                 self._journal.write("call", name=name, took=took)
 
@@ -74,11 +75,17 @@ class Watch:
 
     @contextmanager
     def own_statements(self) -> Iterator[None]:
-        """Give up the job's own connection if a statement on it has no answer."""
+        """
+        Give up the job's own connection if a statement on it has no answer.
+
+        Django does not translate what the driver raises while it closes a cursor.
+        """
         me = threading.get_ident()
         self._own[me] = (connections["default"], self.awake + PATIENCE)
         try:
             yield
+        except connections["default"].Database.Error as error:
+            raise OperationalError(*error.args) from error
         finally:
             self._own.pop(me, None)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 import sys
 import time
@@ -29,11 +28,12 @@ from django_shedlock.beat.catch_up import catch_up
 from django_shedlock.console.operators import RELEASE, AuditedAction
 from django_shedlock.locks.lock import Lock
 from django_shedlock.providers import get_provider
-from django_shedlock.signals import lock_not_acquired, lock_released
+from django_shedlock.signals import lock_lost, lock_not_acquired, lock_released
 from tests.models import ElementSet, FencedWrite
 from tests.support.element_sets import Guard
 from tests.support.processes import Parent
 from tests.support.soak.body import Body, BodyError
+from tests.support.soak.ends import Ends, note_acquisitions, note_unreleased
 from tests.support.soak.faults import BREAKS
 from tests.support.soak.journal import Journal
 from tests.support.soak.servers import use_provider
@@ -49,6 +49,9 @@ SHORT_LEASES = {1: 3, 2: 1}
 """Of additions to a set, many of which are to be late."""
 
 GRACE = "10s"
+EXIT_TIMEOUT = "40s"
+"""Longer than a lease, and than an outage and a silence after each other."""
+
 SETS = {guard: f"set {guard}" for guard in (Guard.FENCE, Guard.TOKEN, Guard.NONE)}
 WORKLOADS = ("all", "bodies", "lock-set")
 
@@ -77,13 +80,15 @@ def work(parent: Parent, task: Task) -> None:
         use_provider(task.provider)
         settings.SHEDLOCK_HISTORY = False  # SQLite has one writer
     settings.SHEDLOCK_GRACE = GRACE
-    # The journal has what matters of thousands of errors.
-    logging.getLogger("django_shedlock").addHandler(logging.NullHandler())
+    settings.SHEDLOCK_EXIT_TIMEOUT = EXIT_TIMEOUT
     if task.broken:
         BREAKS[task.broken]()
     worker = SoakWorker(task)
-    while time.monotonic() < task.until:
-        worker.run_one()
+    ends = Ends(worker)
+    with ends.in_order():
+        while time.monotonic() < task.until and not ends.is_asked:
+            worker.run_one()
+        ends.leave_locks()
 
 
 def use_port(port: int) -> None:
@@ -128,8 +133,12 @@ class SoakWorker:
             self._ways.pop(self._hold_in_transaction, None)
         self._guards = [g for g in SETS if self.can_fence or g is not Guard.FENCE]
         self._jobs = [self._scheduled(name) for name in TICKS]
+        note_acquisitions(self.journal)
+        # In place of thousands of lines about errors.
+        note_unreleased(self.journal)
         lock_released.connect(self._note_release)
         lock_not_acquired.connect(self._note_skip)
+        lock_lost.connect(self._note_loss)
 
     def run_one(self) -> None:
         """Run a body, and note what it ends with."""
@@ -145,7 +154,8 @@ class SoakWorker:
         self._close_if_broken()
         time.sleep(self.chance.uniform(0, 0.1))
 
-    def _options(self, leases: dict[int, int] = LEASES) -> dict[str, Any]:
+    def options(self, leases: dict[int, int] = LEASES) -> dict[str, Any]:
+        """Return random ones of a lock."""
         [lease] = self.chance.choices([*leases], [*leases.values()])
         return {
             "lock_at_most_for": lease,
@@ -170,26 +180,26 @@ class SoakWorker:
                 context.__exit__(None, None, None)
 
     def _hold(self) -> None:
-        with self._held(self.chance.choice(NAMES), self._options()) as lock:
+        with self._held(self.chance.choice(NAMES), self.options()) as lock:
             Body(self, lock, self._asked, "hold").run()
 
     def _hold_in_transaction(self) -> None:
         with self.transaction():
             with self.watch.own_statements():
                 FencedWrite.objects.first()
-            with self._held(self.chance.choice(NAMES), self._options()) as lock:
+            with self._held(self.chance.choice(NAMES), self.options()) as lock:
                 Body(self, lock, self._asked, "atomic").run()
 
     def _add(self) -> None:
         guard = self.chance.choice(self._guards)
-        with self._held(SETS[guard], self._options(SHORT_LEASES)) as lock:
+        with self._held(SETS[guard], self.options(SHORT_LEASES)) as lock:
             Body(self, lock, self._asked, "add").add(guard)
 
     def _ahold(self) -> None:
         asyncio.run(self._hold_async())
 
     async def _hold_async(self) -> None:
-        options = self._options()
+        options = self.options()
         try:
             asked = time.monotonic()
             with self.watch.call("ahold"):
@@ -247,12 +257,24 @@ class SoakWorker:
                 block.__exit__(None, None, None)
 
     def _close_if_broken(self) -> None:
+        if connections["default"].in_atomic_block:
+            # Django stays in a block if the connection is lost where autocommit is
+            # turned on again, and then at the next block's savepoint.
+            del connections["default"]
         with self.watch.own_statements(), suppress(Error):
             connections["default"].close_if_unusable_or_obsolete()
 
     def _note_release(self, *, lock: Lock, **kwargs: Any) -> None:
         succeeded = kwargs["released"] and kwargs["exception"] is None
-        self.journal.write("released", id=lock.locked_by, succeeded=succeeded)
+        self.journal.write(
+            "released",
+            id=lock.locked_by,
+            succeeded=succeeded,
+            was_ours=kwargs["released"],
+        )
+
+    def _note_loss(self, *, lock: Lock, **kwargs: Any) -> None:
+        self.journal.write("lost", id=lock.locked_by)
 
     def _note_skip(self, **kwargs: Any) -> None:
         self.journal.write("skip", name=kwargs["configuration"].name)
