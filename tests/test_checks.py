@@ -536,7 +536,7 @@ def test_e002_database_without_a_right_clock(
     other_is(vendor, name)
     [message] = checks.check_providers()
     assert message.id == "shedlock.E002"
-    assert f"keeps its locks in {name}, whose clock they can't go by" in message.msg
+    assert f"keeps its locks in {name}, whose clock they can't rely on" in message.msg
     with pytest.raises(LockProviderError, match=f"{name} has no clock"), hold("job"):
         pytest.fail("a process that checks nothing has no lock there either")
 

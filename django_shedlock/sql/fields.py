@@ -294,7 +294,7 @@ class ClockMilliseconds(Func):
         if template is None:
             # Others may count in local time, or in whole seconds.
             name = connection.display_name
-            raise NotSupportedError(f"{name} has no clock that locks can go by")
+            raise NotSupportedError(f"{name} has no clock that locks can rely on")
         now, parameters = compiler.compile(DatabaseNow())
         return template.format(now=now), parameters
 

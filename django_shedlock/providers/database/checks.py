@@ -54,8 +54,8 @@ def check_alias(alias: str, using: str) -> list[CheckMessage]:
     if connection.vendor not in ClockMilliseconds.templates:
         return [
             Error(
-                f"{entry} keeps its locks in {name}, whose clock they can't go by: on "
-                "SQL Server, for example, it is local time in whole seconds.",
+                f"{entry} keeps its locks in {name}, whose clock they can't rely on. "
+                "On SQL Server, for example, it is local time in whole seconds.",
                 hint=f"{KNOWN_DATABASES} Let `using` name one of these, or use "
                 "another store.",
                 id="shedlock.E002",
