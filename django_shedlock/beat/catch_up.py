@@ -13,8 +13,9 @@ from django_shedlock import conf
 from django_shedlock.beat.requests import carry_out_requests
 from django_shedlock.cli import base, terminal
 from django_shedlock.clocks import aware, local_text
-from django_shedlock.exceptions import described
+from django_shedlock.exceptions import LockProviderError, described
 from django_shedlock.execution.cancellation import is_ending
+from django_shedlock.execution.keep_alive import release_later
 from django_shedlock.execution.operators import OperatorAction, force_release
 from django_shedlock.locks.configuration import (
     LockConfiguration,
@@ -145,8 +146,14 @@ def note_catch_up(provider: LockProvider) -> None:
     """Write to a record of its own that a catch-up was seen now."""
     configuration = LockConfiguration(full_name(CATCH_UP_LOCK), timedelta(minutes=1))
     lock = Lock(provider, configuration, opens_run=False)
-    if provider.acquire(lock) is None:  # otherwise another host is writing it
-        provider.release(lock)
+    try:
+        if provider.acquire(lock) is None:  # otherwise another host is writing it
+            provider.release(lock)
+    except BaseException as error:
+        # A statement without an answer, or an interrupted one, may have been executed.
+        if not isinstance(error, LockProviderError) or error.is_uncertain:
+            release_later(lock, was_acquired=False)
+        raise
 
 
 def _find(status: LockStatus, jobs: Mapping[Schedule, Job]) -> Job | Result:

@@ -392,9 +392,13 @@ def next_pause(backoff: Backoff, holder: LockHolder) -> float | None:
 
 
 def _acquire(lock: Lock) -> LockHolder | None:
-    holder = lock.provider.acquire(lock)
-    if holder is None and lock.is_lost:
-        lock.refresh()  # see attempt()
+    lock.is_being_acquired = True
+    try:
+        holder = lock.provider.acquire(lock)
+        if holder is None and lock.is_lost:
+            lock.refresh()  # see attempt()
+    finally:
+        lock.is_being_acquired = False
     return holder
 
 

@@ -110,7 +110,9 @@ class LateRelease:
     Releases a lock, tried again until it works or the lease is over.
 
     ``exception`` ended the body. Unless it ``was_acquired``, the acquisition had no
-    answer and may still arrive, so a release that finds nothing is not the end.
+    answer and may still arrive, so a release that finds nothing is not the end. While a
+    thread of this process still waits for the answer, the end of the lease is not
+    either: the lease begins with the answer.
     """
 
     longest_pause_seconds: float = 30.0
@@ -125,7 +127,7 @@ class LateRelease:
 
     def __call__(self) -> float | None:
         """Try it; return when the next try is due."""
-        name = self._lock.name
+        name, is_under_way = self._lock.name, self._lock.is_being_acquired
         try:
             released = self._release()
         except BaseException as error:  # whatever a provider raises
@@ -138,10 +140,13 @@ class LateRelease:
                 logger.log(level, "Lock %r was released, %.1f s late.", name, late)
             if released or self._was_acquired:
                 return None
-        if left := self._lock.remaining().total_seconds():
+        left = self._lock.remaining().total_seconds()
+        if left or is_under_way:
             late = uptime() - self._since
-            pause = max(self._backoff.pause(), late / 4)
-            return uptime() + min(pause, self.longest_pause_seconds, left)
+            pause = min(
+                max(self._backoff.pause(), late / 4), self.longest_pause_seconds
+            )
+            return uptime() + (min(pause, left) if left else pause)
         if self._was_acquired:
             logger.error("Lock %r was not released before its lease ended.", name)
         return None

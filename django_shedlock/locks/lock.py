@@ -73,6 +73,8 @@ class Lock:
         """Whether a release failed, perhaps after the store had carried it out."""
         self.opens_run: bool = opens_run
         """Whether a body runs under it, for which the record accounts."""
+        self.is_being_acquired: bool = False
+        """Whether a thread still waits for the answer, whose caller may be gone."""
         self.never_began: bool = False
         """Whether the caller gave up before its body, so that there was no run."""
         self.abandoned: AbandonedRun | None = None

@@ -17,13 +17,20 @@ from django.test import override_settings
 from django_shedlock.beat import loop as beat
 from django_shedlock.beat.bodies import Bodies
 from django_shedlock.beat.catch_up import note_catch_up
+from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.status import LockState, RunOutcome
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import DatabaseLockProvider
-from django_shedlock.registry.requests import REQUEST_LIFETIME, last_catch_up
+from django_shedlock.providers.memory import MemoryLockProvider
+from django_shedlock.registry.requests import (
+    CATCH_UP_LOCK,
+    REQUEST_LIFETIME,
+    last_catch_up,
+)
 from django_shedlock.schedules.state import Trigger
 from django_shedlock.sql.fields import DatabaseNow
+from django_shedlock.testing import is_held, locked_in_memory
 from tests.support.beats import (
     Beats,
     beats_in,
@@ -342,3 +349,20 @@ def test_nothing_to_start() -> None:
     with override_settings(SHEDLOCK_ENABLED=False):
         with pytest.raises(CommandError, match="each host would run each job"):
             run("beat")
+
+
+def test_note_of_a_catch_up_that_is_interrupted_is_taken_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """SIGTERM between its acquisition and its release leaves no lock held."""
+    acquire = MemoryLockProvider.acquire
+
+    def interrupt(provider: MemoryLockProvider, lock: Lock) -> None:
+        acquire(provider, lock)
+        raise SystemExit
+
+    monkeypatch.setattr(MemoryLockProvider, "acquire", interrupt)
+    with locked_in_memory():
+        with pytest.raises(SystemExit):
+            note_catch_up(get_provider())
+        wait_for(lambda: not is_held(CATCH_UP_LOCK))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -51,6 +52,8 @@ def start(way: str, timeout: str = f"{PATIENCE}s") -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", endings.__name__, way, json.dumps(addresses()), timeout],
         cwd=ROOT,
+        # Without warnings of connections that Django leaves open at the end.
+        env={**os.environ, "PYTHONWARNINGS": ""},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -541,3 +544,41 @@ def test_interrupt_while_releases_are_waited_for_ends_the_rest_in_order(
         process_ends.disconnect(send)
     assert asked == [process_ends]
     assert "Lock 'job' could not be released before its process ended" in caplog.text
+
+
+def test_acquisition_that_outlives_its_caller_is_taken_back(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lease begins with the answer, long after the lease that its caller knew."""
+    settings.SHEDLOCK_EXIT_TIMEOUT = 0
+    begun, go_on, releases = threading.Event(), threading.Event(), []
+    acquire, release = MemoryLockProvider.acquire, MemoryLockProvider.release
+
+    def wait(provider: MemoryLockProvider, lock: Lock) -> LockHolder | None:
+        lock.lease_end = uptime() - 1
+        begun.set()
+        assert go_on.wait(PATIENCE)
+        return acquire(provider, lock)
+
+    def note(provider: MemoryLockProvider, lock: Lock, **options: Any) -> bool:
+        releases.append(lock)
+        return release(provider, lock, **options)
+
+    monkeypatch.setattr(MemoryLockProvider, "acquire", wait)
+    monkeypatch.setattr(MemoryLockProvider, "release", note)
+
+    async def cancel() -> None:
+        task = asyncio.create_task(held_until_cancelled())
+        await asyncio.to_thread(begun.wait, PATIENCE)
+        while not task.done():  # the first one lets it wait for the answer
+            task.cancel()
+            await asyncio.sleep(0.001)
+        assert task.cancelled()
+
+    with locked_in_memory():
+        asyncio.run(cancel())
+        wait_for(lambda: releases)
+        go_on.set()
+        wait_for(lambda: not late_releases.entries)
+        assert releases[0].known_token is not None
+        assert not is_held("job")

@@ -160,7 +160,7 @@ def test_nothing_is_printed_twice() -> None:
     settings = {"DJANGO_SETTINGS_MODULE": "tests.support.lean_settings"}
     ended = subprocess.run(
         [sys.executable, "-c", SHOWS_BOTH_STREAMS],
-        env={**os.environ, **settings},
+        env={**os.environ, **settings, "PYTHONWARNINGS": ""},
         capture_output=True,
         text=True,
         check=True,
