@@ -194,9 +194,8 @@ class Timetable:
 
     def join(self, timeout: float) -> None:
         """Wait for the end of the thread, for ``timeout`` seconds at the most."""
-        thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(timeout)
+        if self._thread is not None and self.is_running:
+            self._thread.join(timeout)
 
     def _run(self) -> None:
         while True:

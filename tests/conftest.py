@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -160,6 +162,18 @@ def outside_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     from django.test import utils
 
     monkeypatch.delattr(utils._TestState, "saved_data")
+
+
+@pytest.fixture
+def child_log(tmp_path: Path) -> Iterator[Path]:
+    """Return a file with what this process and its children log."""
+    file = tmp_path / "log"
+    handler = logging.FileHandler(file)
+    logger = logging.getLogger("django_shedlock")
+    logger.addHandler(handler)
+    yield file
+    logger.removeHandler(handler)
+    handler.close()
 
 
 @pytest.fixture(autouse=True)

@@ -68,7 +68,7 @@ UNSURROUNDED = nullcontext()
 INTERRUPTED_RELEASE_SECONDS = 1.0
 """How long an interrupted caller waits for the release of its lock."""
 SKIPPED_EXIT_STATUS = 75
-"""Of a command for which a skip is an error: ``EX_TEMPFAIL`` of ``sysexits.h``."""
+"""The exit status of a command whose skip is an error: ``EX_TEMPFAIL``."""
 
 
 @dataclass(frozen=True)
@@ -307,11 +307,7 @@ def attempt(
     lock_not_acquired.send_robust(
         type(provider), configuration=configuration, holder=holder, provider=provider
     )
-    if request.is_for_process and holder.is_inherited:
-        raise CommandError(
-            _refusal_of_child(configuration.name, holder),
-            returncode=SKIPPED_EXIT_STATUS,
-        )
+    _refuse_child(request, holder)
     yield holder
 
 
@@ -369,12 +365,16 @@ async def aattempt(request: LockRequest) -> AsyncIterator[Lock | LockHolder]:
     await lock_not_acquired.asend_robust(
         type(provider), configuration=configuration, holder=holder, provider=provider
     )
+    _refuse_child(request, holder)
+    yield holder
+
+
+def _refuse_child(request: LockRequest, holder: LockHolder) -> None:
     if request.is_for_process and holder.is_inherited:
         raise CommandError(
-            _refusal_of_child(configuration.name, holder),
+            _refusal_of_child(request.configuration().name, holder),
             returncode=SKIPPED_EXIT_STATUS,
         )
-    yield holder
 
 
 def make_unstored_lock(request: LockRequest) -> Lock:

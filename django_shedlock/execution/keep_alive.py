@@ -1,6 +1,7 @@
 """What goes on in the background: heartbeats, the ends of leases, late releases."""
 
 import logging
+import math
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -143,10 +144,9 @@ class LateRelease:
         left = self._lock.remaining().total_seconds()
         if left or is_under_way:
             late = uptime() - self._since
-            pause = min(
-                max(self._backoff.pause(), late / 4), self.longest_pause_seconds
-            )
-            return uptime() + (min(pause, left) if left else pause)
+            pause = max(self._backoff.pause(), late / 4)
+            longest = min(self.longest_pause_seconds, left or math.inf)
+            return uptime() + min(pause, longest)
         if self._was_acquired:
             logger.error("Lock %r was not released before its lease ended.", name)
         return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-import logging
 import os
 import signal
 import subprocess
@@ -115,25 +114,13 @@ def test_same_key_waits_for_the_end(bodies: Named) -> None:
     bodies.wait_for("first", "other", "third")
 
 
-@pytest.fixture
-def log(tmp_path: Path) -> Iterator[Path]:
-    """Return a file with what the children log, too."""
-    file = tmp_path / "log"
-    handler = logging.FileHandler(file)
-    logger = logging.getLogger("django_shedlock")
-    logger.addHandler(handler)
-    yield file
-    logger.removeHandler(handler)
-    handler.close()
-
-
-def test_body_that_fails_is_logged(bodies: Named, log: Path) -> None:
+def test_body_that_fails_is_logged(bodies: Named, child_log: Path) -> None:
     """Others go on."""
     bodies.add("job", "failing", body=lambda: print(1 // 0))
     bodies.wait_for("failing")
     bodies.add("job", "next")
     bodies.wait_for("failing", "next")
-    error = log.read_text()
+    error = child_log.read_text()
     assert "job failed." in error
     assert "ZeroDivisionError" in error
 

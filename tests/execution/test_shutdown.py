@@ -582,3 +582,32 @@ def test_acquisition_that_outlives_its_caller_is_taken_back(
         wait_for(lambda: not late_releases.entries)
         assert releases[0].known_token is not None
         assert not is_held("job")
+
+
+def test_cancelled_acquisition_that_fails_is_taken_back(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever a provider raises, the store may have carried it out."""
+    begun, go_on = threading.Event(), threading.Event()
+    acquire = MemoryLockProvider.acquire
+
+    def fail(provider: MemoryLockProvider, lock: Lock) -> None:
+        begun.set()
+        assert go_on.wait(PATIENCE)
+        assert acquire(provider, lock) is None
+        raise RuntimeError("the answer can't be read")
+
+    monkeypatch.setattr(MemoryLockProvider, "acquire", fail)
+
+    async def cancel() -> None:
+        task = asyncio.create_task(held_until_cancelled())
+        await asyncio.to_thread(begun.wait, PATIENCE)
+        task.cancel()
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    with locked_in_memory():
+        asyncio.run(cancel())
+        wait_for(lambda: not is_held("job"))
+        wait_for(lambda: not late_releases.entries)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import logging
 import os
 import random
 import resource
@@ -12,7 +11,7 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from datetime import timedelta
 from pathlib import Path
@@ -66,18 +65,6 @@ def status_of(body: Callable[[], object]) -> int | None:
     return started.status
 
 
-@pytest.fixture
-def log(tmp_path: Path) -> Iterator[Path]:
-    """Return a file with what the children log, too."""
-    file = tmp_path / "log"
-    handler = logging.FileHandler(file)
-    logger = logging.getLogger("django_shedlock")
-    logger.addHandler(handler)
-    yield file
-    logger.removeHandler(handler)
-    handler.close()
-
-
 def leave(code: object) -> NoReturn:
     sys.exit(code)  # type: ignore[arg-type]
 
@@ -94,19 +81,19 @@ def test_body_that_exits(
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-def test_body_that_fails_is_logged(log: Path, error: type[BaseException]) -> None:
+def test_body_that_fails_is_logged(child_log: Path, error: type[BaseException]) -> None:
     """Nobody else would show its error."""
 
     def fail() -> None:
         raise error("no disk")
 
     assert status_of(fail) == 1
-    assert "job failed." in log.read_text()
-    assert f"{error.__name__}: no disk" in log.read_text()
+    assert "job failed." in child_log.read_text()
+    assert f"{error.__name__}: no disk" in child_log.read_text()
 
 
 @pytest.mark.parametrize("error", [None, SystemExit, ValueError, KeyboardInterrupt])
-def test_lock_is_given_back(log: Path, error: type[BaseException] | None) -> None:
+def test_lock_is_given_back(child_log: Path, error: type[BaseException] | None) -> None:
     """A body's process ends in order, however the body ends, even inside a lock."""
     left = ExitStack()
 
@@ -120,7 +107,7 @@ def test_lock_is_given_back(log: Path, error: type[BaseException] | None) -> Non
 
 
 def test_process_that_cannot_end_in_order(
-    log: Path, monkeypatch: pytest.MonkeyPatch
+    child_log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The failure is logged, and the parent's code does not go on in the child."""
 
@@ -129,7 +116,7 @@ def test_process_that_cannot_end_in_order(
 
     monkeypatch.setattr(child, "shut_down", fail)
     assert status_of(bool) == 0
-    assert "job: its process did not end in order." in log.read_text()
+    assert "job: its process did not end in order." in child_log.read_text()
 
 
 def test_signal_of_the_first_moment_is_not_for_the_parents_handler(

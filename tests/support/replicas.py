@@ -14,13 +14,11 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.core.management import call_command
-from django.db import connections
 
 from tests.support.guardian import guarded_folder, remove
 from tests.support.ports import free_port
 from tests.support.proxies import Proxy
-from tests.support.servers import use
+from tests.support.servers import migrated
 from tests.support.stores import POSTGRES_CONFIGURATION, import_pgserver
 from tests.support.waiting import PATIENCE, wait_for
 
@@ -221,14 +219,10 @@ class PostgresPair:
 def own_pair(*, synchronous: bool = False) -> Iterator[PostgresPair]:
     """Run a pair with our tables; use its address as ``default``."""
     folder = guarded_folder("shedlock_pair_")
-    before = connections["default"].settings_dict.copy()
-    connections["default"].close()
     pair = PostgresPair(folder, synchronous=synchronous)
     try:
-        use(pair.settings())
-        call_command("migrate", run_syncdb=True, verbosity=0)
-        yield pair
+        with migrated(pair.settings()):
+            yield pair
     finally:
-        use(before)
         pair.stop()
         remove(folder)

@@ -173,6 +173,18 @@ def own_server() -> Iterator[Server]:
         remove(folder)
 
 
+@contextmanager
+def migrated(settings: dict[str, Any]) -> Iterator[None]:
+    """Let ``default`` lead to the database of these settings, with our tables."""
+    before = connections["default"].settings_dict.copy()
+    try:
+        use(settings)
+        call_command("migrate", run_syncdb=True, verbosity=0)
+        yield
+    finally:
+        use(before)
+
+
 def use(settings: dict[str, Any]) -> None:
     """Let this process's ``default`` be the database of these settings."""
     connections["default"].close()

@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from django.core.management import call_command
 from django.db import OperationalError, connections
 
 from tests.support.guardian import guarded_folder, remove
 from tests.support.ports import free_port
 from tests.support.replicas import PostgresPair
-from tests.support.servers import DatabaseServer, MariaDB, needs_server, use
+from tests.support.servers import DatabaseServer, MariaDB, migrated, needs_server
 from tests.support.waiting import PATIENCE, wait_for
 
 
@@ -268,14 +267,10 @@ def own_pair(store: str) -> Iterator[Pair]:
     """Run a pair with our tables; use its primary as ``default``."""
     needs_server()
     folder = guarded_folder("shedlock_pair_")
-    before = connections["default"].settings_dict.copy()
-    connections["default"].close()
     pair = PAIRS[store](folder)
     try:
-        use(pair.settings())
-        call_command("migrate", run_syncdb=True, verbosity=0)
-        yield pair
+        with migrated(pair.settings()):
+            yield pair
     finally:
-        use(before)
         pair.end()
         remove(folder)
