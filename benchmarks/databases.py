@@ -85,9 +85,10 @@ def postgres(
         }
         settings["NAME"] = NAME
         admin = stack.enter_context(psycopg.connect(url, autocommit=True))
-        admin.execute(f"DROP DATABASE IF EXISTS {NAME} WITH (FORCE)")
-        admin.execute(f"CREATE DATABASE {NAME}")
-        stack.callback(admin.execute, f"DROP DATABASE IF EXISTS {NAME} WITH (FORCE)")
+        drop = f'DROP DATABASE IF EXISTS "{NAME}" WITH (FORCE)'
+        admin.execute(drop)
+        admin.execute(f'CREATE DATABASE "{NAME}"')
+        stack.callback(admin.execute, drop)
         set_up(settings, redis)
         from django.core.management import call_command
 
