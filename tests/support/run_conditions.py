@@ -26,7 +26,6 @@ from django_shedlock.processes.run import RunSignals
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.signals import lock_acquired, lock_released
 from tests.support.statements import says
-from tests.support.waiting import PATIENCE
 
 PR_SET_CHILD_SUBREAPER = 36
 FAILED = "failed"
@@ -165,7 +164,8 @@ def hang_in_release() -> None:
     def hang(*args: Any, **options: Any) -> bool:
         print(RELEASES, flush=True)
         while True:
-            time.sleep(PATIENCE)
+            # A signal just before a long wait would be noticed only after it.
+            time.sleep(0.05)
 
     DatabaseLockProvider.release = hang  # type: ignore[method-assign]
 
