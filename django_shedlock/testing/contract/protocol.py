@@ -150,6 +150,8 @@ class Protocol(RuleBasedStateMachine):
         except LockLost:
             assert knew or was_given_back or not self.model.is_valid_for(lock.locked_by)
             if not was_given_back:
+                # In the background it may come after the next step.
+                self.provider.account_for_loss(lock, has_ended=False)
                 self.model.lose(lock.locked_by)
         else:
             assert self.model.extend(lock.locked_by, at_most)
