@@ -119,10 +119,10 @@ def test_process_that_cannot_end_in_order(
     assert "job: its process did not end in order." in child_log.read_text()
 
 
-def test_signal_of_the_first_moment_is_not_for_the_parents_handler(
+def test_signal_right_after_the_fork_waits_for_the_childs_handlers(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """It waits for the child's own handlers, and ends the child before its body."""
+    """The parent's handler does not run, and the child ends before its body."""
 
     def fork() -> int:
         if (pid := os_fork()) == 0:

@@ -183,7 +183,7 @@ def test_no_files_where_the_system_does_not_tell(tmp_path: Path) -> None:
 def test_no_signal_ends_what_becomes_the_command(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """An interpreter that starts would print a traceback, and report nothing."""
+    """The interpreter before it could not handle one, so all signals are blocked."""
     monkeypatch.setattr(Child, "interpreter", [sys.executable, "-c", BLOCKED])
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
     with closing(Child.of_program(["true"], grace=GRACE)):

@@ -158,18 +158,28 @@ def test_entry_of_cronjobs_inside_a_run(project: NestedProject) -> None:
     assert refusals() in ended.stderr
 
 
+def after_the_run(
+    project: NestedProject, folder: Path, child: str, left: LockState
+) -> str:
+    """
+    Let a child of a run do its work once the run is over; return what it writes.
+
+    ``left`` is the state in which the run leaves the lock.
+    """
+    os.mkfifo(folder / "go")
+    script = f"( read go < {folder}/go; {child} ) > {folder}/written 2>&1 &"
+    assert project.manage("outer", script).returncode == 0
+    assert state("job") is left
+    with (folder / "go").open("w") as go:
+        print(file=go)
+    return wait_for((folder / "written").read_text)
+
+
 def test_child_that_outlives_the_run(project: NestedProject, tmp_path: Path) -> None:
     """It inherits an identity that no lock has any more, so it runs as any other."""
     project.lock("outer", name="job")
-    os.mkfifo(tmp_path / "go")
-    child = f'read go < {tmp_path}/go; $MANAGE outer "echo done"'
-    script = f"( {child} ) > {tmp_path}/written 2>&1 &"
-    assert project.manage("outer", script).returncode == 0
-    assert state("job") is LockState.FREE
-    with (tmp_path / "go").open("w") as go:
-        print(file=go)
-    written = wait_for((tmp_path / "written").read_text)
-    assert written == "done\n"
+    child = '$MANAGE outer "echo done"'
+    assert after_the_run(project, tmp_path, child, LockState.FREE) == "done\n"
 
 
 def test_child_of_a_run_whose_lock_is_kept(
@@ -177,14 +187,8 @@ def test_child_of_a_run_whose_lock_is_kept(
 ) -> None:
     """The run is over, and its lock is kept by ``lock_at_least_for``: a usual skip."""
     project.lock("outer", name="job", lock_at_least_for="10m")
-    os.mkfifo(tmp_path / "go")
-    child = f'read go < {tmp_path}/go; $MANAGE outer "echo done"; echo status $?'
-    script = f"( {child} ) > {tmp_path}/written 2>&1 &"
-    assert project.manage("outer", script).returncode == 0
-    assert state("job") is LockState.HELD_AT_LEAST
-    with (tmp_path / "go").open("w") as go:
-        print(file=go)
-    written = wait_for((tmp_path / "written").read_text)
+    child = '$MANAGE outer "echo done"; echo status $?'
+    written = after_the_run(project, tmp_path, child, LockState.HELD_AT_LEAST)
     assert written == "status 0\n"
 
 

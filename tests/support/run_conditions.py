@@ -164,7 +164,7 @@ def hang_in_release() -> None:
     def hang(*args: Any, **options: Any) -> bool:
         print(RELEASES, flush=True)
         while True:
-            # A signal just before a long wait would be noticed only after it.
+            # Python notices a signal that comes just before a wait only after it.
             time.sleep(0.05)
 
     DatabaseLockProvider.release = hang  # type: ignore[method-assign]

@@ -150,7 +150,7 @@ class Protocol(RuleBasedStateMachine):
         except LockLost:
             assert knew or was_given_back or not self.model.is_valid_for(lock.locked_by)
             if not was_given_back:
-                # In the background it may come after the next step.
+                # A background thread does this too, perhaps only after the next step.
                 self.provider.account_for_loss(lock, has_ended=False)
                 self.model.lose(lock.locked_by)
         else:
