@@ -88,8 +88,8 @@ NOT_RUN = {
     ("docs/howto/django_crontab.rst", "$ python manage.py crontab add"),
     (
         "docs/howto/any_program.rst",
-        "$ python manage.py shedlock run --wait 10m --on-skip-exit 1 migrations -- "
-        "python manage.py migrate",
+        "$ python manage.py shedlock run --wait 10m --on-skip-exit 1 deploy -- "
+        "./deploy.sh",
     ),
     (
         "docs/explanation/performance.rst",

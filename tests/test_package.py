@@ -35,7 +35,7 @@ registry.jobs registry.names schedules schedules.cron schedules.state signals
 """The modules that ``import django_shedlock`` loads: those that every job needs."""
 APP = """
 apps checks history history.recording history.retention history.texts in_tests models
-models.records models.runs registry.commands registry.discovery registry.migrate sql
+models.records models.runs registry.commands registry.discovery sql
 sql.compiling sql.connections sql.errors sql.fields
 """
 """What every process of a project loads beside these."""

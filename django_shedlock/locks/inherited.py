@@ -1,4 +1,4 @@
-"""The acquisitions under which a process was started: it inherits their identities."""
+"""What holds the locks under which a process was started: it inherits their names."""
 
 import os
 from collections.abc import Iterator
@@ -8,26 +8,39 @@ HELD_BY_VARIABLE = "SHEDLOCK_HELD_BY"
 
 
 def inherited_identities() -> list[str]:
-    """Return the identities of the acquisitions that started this process, if any."""
+    """
+    Return the identities of the holders that started this process, if any.
+
+    It has those that this process itself passes to its children, too.
+    """
     return os.environ.get(HELD_BY_VARIABLE, "").split()
 
 
 @contextmanager
 def passed_to_children(locked_by: str) -> Iterator[None]:
     """Let each process that the body starts inherit the identity."""
-    before = inherited_identities()
-    if locked_by in before:  # the caller has re-entered the lock
+    if locked_by in inherited_identities():  # the caller has re-entered the lock
         yield
         return
-    _pass_on([*before, locked_by])
+    pass_to_children(locked_by)
     try:
         yield
     finally:
-        # Not what it was before: another body may have begun or ended meanwhile.
-        _pass_on([each for each in inherited_identities() if each != locked_by])
+        pass_no_more(locked_by)
 
 
-def _pass_on(identities: list[str]) -> None:
+def pass_to_children(identity: str) -> None:
+    """Let each process that is started from now on inherit the identity."""
+    _set_identities([*inherited_identities(), identity])
+
+
+def pass_no_more(identity: str) -> None:
+    """Let no process inherit the identity any more."""
+    # Not what it was before: another body may have begun or ended meanwhile.
+    _set_identities([each for each in inherited_identities() if each != identity])
+
+
+def _set_identities(identities: list[str]) -> None:
     if identities:
         os.environ[HELD_BY_VARIABLE] = " ".join(identities)
     else:

@@ -4,7 +4,7 @@ import random
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from enum import IntEnum
 from types import FrameType
@@ -17,7 +17,7 @@ from django_shedlock.exceptions import LockLost, LockProviderError
 from django_shedlock.execution.executor import attempt
 from django_shedlock.locks.configuration import LockRequest
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.status import CONTENDED, LockHolder
+from django_shedlock.locks.status import LockHolder
 from django_shedlock.processes.child import (
     Child,
     reap_orphans,
@@ -29,7 +29,6 @@ from django_shedlock.processes.inheritance import (
     open_standard_streams,
 )
 from django_shedlock.processes.process_signals import ProcessSignals
-from django_shedlock.registry.migrate import before_first_migrate
 
 TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
 """A terminal sends these to the whole group, so that the command has them already."""
@@ -65,12 +64,7 @@ def run_command(
         with signals.handled():
             if jitter:
                 signals.sleep(random.uniform(0, jitter.total_seconds()))
-            with (
-                before_first_migrate(request, signals.sleep) as goes_on,
-                attempt(request, sleep=signals.sleep)
-                if goes_on
-                else nullcontext(CONTENDED) as lock,
-            ):
+            with attempt(request, sleep=signals.sleep) as lock:
                 if isinstance(lock, LockHolder):
                     signals.end_if_received()
                     return on_skip_exit

@@ -2,7 +2,6 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from operator import attrgetter
@@ -245,15 +244,6 @@ class LockProvider(ABC):
             f"Lock {lock.name!r}: the provider {self.alias!r} keeps its locks outside "
             "the transaction and can't fence it. Use fencing_token."
         )
-
-    def stand_in(self, name: str) -> AbstractContextManager[bool | None]:
-        """
-        Hold another lock in place of this one in the body, if it has no table yet.
-
-        Give ``True`` if the other lock is held, ``False`` if another process holds it,
-        and ``None`` if the lock itself can be acquired.
-        """
-        return nullcontext(None)
 
     def record_of(self, name: str) -> str:
         """Return the place of the lock's record, for people who have to correct it."""

@@ -1,33 +1,30 @@
 """Commands of other apps, which ``SHEDLOCK_COMMANDS`` puts under a lock."""
 
 import functools
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+import sys
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any
 
 from django.core import management
-from django.core.checks import CheckMessage, Error
+from django.core.checks import CheckMessage, Error, Warning
 from django.core.management.base import BaseCommand
 from django.core.signals import setting_changed
 from django.dispatch import receiver
 
 from django_shedlock import conf
 from django_shedlock.exceptions import InvalidLockConfiguration, described
-from django_shedlock.in_tests import are_databases_temporary
-from django_shedlock.locks.configuration import ZERO
 from django_shedlock.registry.decorators import scheduler_lock
-from django_shedlock.registry.jobs import Job, decorated_job, registered_jobs
-from django_shedlock.registry.migrate import before_first_migrate
-
-CommandHandle = Callable[..., str | None]
-"""The method ``handle()`` of a command: it returns what is to be printed."""
+from django_shedlock.registry.jobs import decorated_job, registered_jobs
 
 NEVER_LOCKED_COMMANDS = {
     *("check", "crontab", "dbshell", "runserver", "shedlock", "shell"),
     *("test", "testserver"),
 }
 """They serve a person, or start the jobs themselves."""
+
+MIGRATE_OPTIONS = ("wait", "unless", "migrates")
+"""The options of a command that migrates."""
 
 _locked: dict[tuple[type[BaseCommand], str], type[BaseCommand]] = {}
 
@@ -70,36 +67,37 @@ def lock_command(command: BaseCommand, name: str) -> BaseCommand:
 
         # Subclass it: patching its handle() would lock its subclasses too.
         same = {each: getattr(kind, each) for each in ("__doc__", "__module__")}
-        options = {**options}
-        decorate = scheduler_lock(options.pop("name", name), **options)
         locked: Any = type(kind.__qualname__, (kind,), same)
         locked.handle = handle  # now: django-typer reads the options of a class's own
-        decorate(locked)
-        job = decorated_job(locked)
-        if name == "migrate" and job is not None:
-            locked.handle = _also_before_first(locked.handle, handle, job)
+        if migrates(kind, name, options):
+            # Only deploys need it, and every process would load it.
+            from django_shedlock.registry.migrate import lock_migrate
+
+            locked.handle = lock_migrate(handle, name, options)
+        else:
+            options = {**options}
+            options.pop("migrates", None)
+            scheduler_lock(options.pop("name", name), **options)(locked)
         _locked[kind, name] = locked
     return _locked[kind, name]()
 
 
-def _also_before_first(
-    migrate: CommandHandle, unlocked: CommandHandle, job: Job
-) -> CommandHandle:
-    @functools.wraps(migrate)
-    def handle(*args: object, **options: object) -> str | None:
-        # To look needs no lock, and a skip's status 0 would say that all is applied.
-        # Nor does a database of this process alone: the lock may be in a store that
-        # others use, and its record would stay there.
-        looks = options.get("check_unapplied") or options.get("plan")
-        if looks or are_databases_temporary():
-            return unlocked(*args, **options)
-        # The body makes the table, so it can't wait for one that remembers its end.
-        request = job.request_for(args, options)
-        request = replace(request, schedule=None, lock_at_least_for=ZERO)
-        with before_first_migrate(request) as goes_on:
-            return migrate(*args, **options) if goes_on else None
+def migrates(kind: type[BaseCommand], name: str, options: Mapping[str, object]) -> bool:
+    """
+    Return whether the command needs this lock: it is ``migrate``, or like it.
 
-    return handle
+    Raises ``InvalidLockConfiguration`` if its option ``migrates`` is no boolean.
+    """
+    is_like_it = options.get("migrates", False)
+    if not isinstance(is_like_it, bool):
+        raise InvalidLockConfiguration(
+            f"Lock {name!r}: migrates ({is_like_it!r}) must be True or False."
+        )
+    if name == "migrate" or is_like_it:
+        return True
+    # Who has not imported Django's command has no subclass of it.
+    module = sys.modules.get("django.core.management.commands.migrate")
+    return module is not None and issubclass(kind, module.Command)
 
 
 def import_commands() -> Iterator[CheckMessage]:
@@ -118,6 +116,7 @@ def import_commands() -> Iterator[CheckMessage]:
             else:
                 command = management.load_command_class(apps[name], name)
                 if type(command) in _locked.values():
+                    yield from _check_migrate(type(command), name)
                     continue
                 job = decorated_job(type(command))
                 problem = f"it is decorated, with the lock {job and job.name!r}"
@@ -129,6 +128,19 @@ def import_commands() -> Iterator[CheckMessage]:
             hint = "Make it importable, or remove it."
         text = f"SHEDLOCK_COMMANDS[{name!r}]: {problem}."
         yield Error(text, hint=hint, id="shedlock.E009")
+
+
+def _check_migrate(kind: type[BaseCommand], name: str) -> Iterator[CheckMessage]:
+    options: Any = conf.COMMANDS.value[name]
+    others = sorted(options.keys() - set(MIGRATE_OPTIONS))
+    if others and migrates(kind, name, options):
+        yield Warning(
+            f"SHEDLOCK_COMMANDS[{name!r}]: {', '.join(map(repr, others))} has no "
+            "effect, since the lock of a command that migrates is one of the database "
+            "itself, and no record.",
+            hint=f"Remove it. Only {', '.join(MIGRATE_OPTIONS)} apply.",
+            id="shedlock.W011",
+        )
 
 
 @receiver(setting_changed)

@@ -17,8 +17,7 @@ def parse_unless(name: str, unless: object) -> tuple[str, ...] | None:
     """
     if unless is None:
         return None
-    is_list = isinstance(unless, Sequence) and not isinstance(unless, str)
-    if is_list and all(
+    if isinstance(unless, list | tuple) and all(
         isinstance(each, str) and each.isidentifier() for each in unless
     ):
         return tuple(unless)

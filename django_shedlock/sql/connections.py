@@ -341,14 +341,16 @@ class PrivateConnections:
     watch_interval_seconds: ClassVar[float] = 1.0
 
     def __init__(self) -> None:
-        self._inherited: list[object] = []
         self._watching = ConnectionWatch("connections")
-        self.forget()
+        self._begin()
 
     def forget(self) -> None:
         """Forget the connections: a forked child must not use its parent's."""
-        # Closed in the child, or by the garbage collector, they would end the parent's.
-        self._inherited.append(vars(self).copy())
+        for connection in (*self._idle, *self._lent):
+            leave_to_parent(connection)
+        self._begin()
+
+    def _begin(self) -> None:
         self._idle: dict[BaseDatabaseWrapper, float] = {}
         self._lent: dict[BaseDatabaseWrapper, tuple[float, int | None]] = {}
         """Since when each one waits for an answer, and the socket of that."""
@@ -479,6 +481,20 @@ def _socket_of(connection: BaseDatabaseWrapper) -> int | None:
     # Asked before the statement: MySQL's driver answers nothing while it waits.
     fileno = getattr(connection.connection, "fileno", None)
     return None if fileno is None else int(fileno())
+
+
+def leave_to_parent(connection: BaseDatabaseWrapper) -> None:
+    """
+    Let a forked child close its parent's connection without an effect on the parent.
+
+    The garbage collector closes it, too, at the latest when the child ends. MySQL's
+    driver then sends the server a farewell.
+    """
+    with suppress(Exception):  # the driver's, if it is closed already
+        if (own := _socket_of(connection)) is not None:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            os.dup2(nowhere, own)  # only the child's number; the parent's socket stays
+            os.close(nowhere)
 
 
 def _interrupt(answer: int) -> None:

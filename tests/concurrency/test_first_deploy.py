@@ -1,44 +1,55 @@
-"""The first deploy: many processes migrate one empty database."""
+"""Deploys: many processes migrate one database at the same moment."""
 
 from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import connections, transaction
-from django.db.utils import ConnectionHandler
-from django.test.utils import CaptureQueriesContext
 from pytest_django import DjangoDbBlocker
 
-from django_shedlock.locks.configuration import make_request
-from django_shedlock.providers import get_provider
-from django_shedlock.providers.database import first_deploy
-from django_shedlock.registry.migrate import before_first_migrate
-from tests.support.paths import ROOT
-from tests.support.stores import SUFFIX_VARIABLE
-from tests.support.waiting import PATIENCE, wait_for
+from tests.support.deploys import Deploy, new_deploy
+from tests.support.poolers import pgbouncer
+from tests.support.waiting import wait_for
 
 SETTINGS = """
+import os
 from tests.support.lean_settings import *
 
-DATABASES = {{"default": {{**DATABASES["default"], **{address!r}}}}}
 INSTALLED_APPS = ["django_shedlock", "deployed"]
-SHEDLOCK_COMMANDS = {{"migrate": {{"wait": "10m"}}}}
+SHEDLOCK_COMMANDS = {
+    "migrate": {"wait": os.environ.get("DEPLOY_WAIT", "10m")},
+    "diffsettings": {"lock_at_most_for": "10m"},
+}
+"""
+APPS = """
+import os
+
+from django.apps import AppConfig
+
+class DeployedConfig(AppConfig):
+    name = "deployed"
+
+    def ready(self):
+        from django_shedlock.registry.migrate import MigrateLock
+
+        MigrateLock.look_interval_seconds = float(
+            os.environ.get("DEPLOY_LOOKS", "0.1")
+        )
 """
 MIGRATION = """
-import os, time
+import os, subprocess, sys, time
 from pathlib import Path
 
+from django.core.management import call_command
 from django.db import migrations
+from django_shedlock.sql.connections import leave_to_parent
 
-here = Path(__file__).parent
+here = Path(__file__).parents[2]
 
 def wait(apps, schema_editor):
     with (here / "log").open("a") as log:
@@ -46,248 +57,229 @@ def wait(apps, schema_editor):
     while not (here / "go").exists():
         time.sleep(0.01)
 
+def migrate_within(apps, schema_editor):
+    # Its child, and itself, each migrate once more: they run under the same lock.
+    call_command("migrate", "django_shedlock", verbosity=0)
+    subprocess.run([*{migrate!r}, "django_shedlock", "--verbosity", "0"], check=True)
+
+def fork(apps, schema_editor):
+    # The child leaves by way of the lock. Django's own connection is the parent's, too.
+    child = os.fork()
+    if child == 0:
+        leave_to_parent(schema_editor.connection)
+        sys.exit(0)
+    os.waitpid(child, 0)
+
 class Migration(migrations.Migration):
+    atomic = False
     dependencies = {dependencies!r}
-    operations = [migrations.RunPython(wait)]
+    operations = [migrations.RunPython(each) for each in ({operations})]
 """
-MIGRATE = [sys.executable, "-m", "django", "migrate"]
-WRAPPED = [*MIGRATE[:3], "shedlock", "run", "deploy", "--wait", "10m", "--", *MIGRATE]
-SESSIONS = {
-    "postgresql": "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = %s",
-    "mysql": "SELECT COUNT(*) FROM information_schema.processlist WHERE db = %s",
-}
-
-
-class Deploy:
-    """Processes that migrate a new database, in which one migration waits for us."""
-
-    def __init__(self, folder: Path, stack: ExitStack):
-        self.folder = folder
-        self.vendor = connections["default"].vendor
-        # Others of pytest's workers have one of their own at the same time.
-        mine = (SUFFIX_VARIABLE, "PYTEST_XDIST_WORKER")
-        self.name = "".join(
-            ["test_shedlock_deploy", *(os.environ.get(each, "") for each in mine)]
-        )
-        if self.vendor == "sqlite":
-            self.name = str(folder / "deploy.sqlite3")
-        self._stack = stack
-        self._started: list[subprocess.Popen[str]] = []
-
-    def prepare(self, *, dependencies: list[tuple[str, str]]) -> None:
-        """Write the project; the migration comes after those that it depends on."""
-        app = self.folder / "deployed"
-        (app / "migrations").mkdir(parents=True)
-        (app / "__init__.py").touch()
-        (app / "migrations" / "__init__.py").touch()
-        code = MIGRATION.format(dependencies=dependencies)
-        (app / "migrations" / "0001_initial.py").write_text(code)
-        given = connections["default"].settings_dict
-        kept = ("ENGINE", "USER", "PASSWORD", "HOST", "PORT", "OPTIONS")
-        address = {**{key: given[key] for key in kept}, "NAME": self.name}
-        code = SETTINGS.format(address=address)
-        (self.folder / "deploy_settings.py").write_text(code)
-        self._database = ConnectionHandler({"default": address})["default"]
-        self._stack.callback(self._database.close)
-
-    def start(self, count: int, command: list[str]) -> None:
-        """Start so many processes at once."""
-        environment = {
-            **os.environ,
-            "DJANGO_SETTINGS_MODULE": "deploy_settings",
-            "PYTHONPATH": os.pathsep.join([str(self.folder), str(ROOT)]),
-        }
-        for _ in range(count):
-            process = subprocess.Popen(
-                command,
-                env=environment,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            self._started.append(process)
-            self._stack.callback(process.communicate)
-            self._stack.callback(process.kill)
-
-    def begun(self) -> list[int]:
-        """Return the processes that have begun the migration."""
-        for process in self._started:
-            assert process.poll() in {None, 0, -signal.SIGKILL}, process.stderr.read()
-        log = self.folder / "deployed" / "migrations" / "log"
-        return [int(line) for line in log.read_text().split()] if log.exists() else []
-
-    def wait_until_all_ask(self) -> None:
-        """Wait until each process that still runs has connected to the database."""
-
-        def all_ask() -> bool:
-            alive = sum(process.poll() is None for process in self._started)
-            return self.ask(SESSIONS[self.vendor], self.name) - 1 >= alive
-
-        wait_for(all_ask)
-
-    def ask(self, query: str, *values: str) -> int:
-        """Return the number that the database answers."""
-        with self._database.cursor() as cursor:
-            cursor.execute(query, values)
-            return int(cursor.fetchone()[0])
-
-    def go(self) -> list[tuple[int, str]]:
-        """Let the migration go on; return the statuses and outputs."""
-        (self.folder / "deployed" / "migrations" / "go").touch()
-        ended = []
-        for process in self._started:
-            out, err = process.communicate(timeout=PATIENCE)
-            assert process.returncode in {0, -signal.SIGKILL}, err
-            ended.append((process.returncode, out))
-        return ended
+MIGRATE = [sys.executable, "-m", "django", "migrate", "--no-color"]
+POD = ["sh", "-c", f"{' '.join(MIGRATE)} && echo serves"]
+OURS = ("django_shedlock", "0001_initial")
 
 
 @pytest.fixture
 def deploy(tmp_path: Path, django_db_blocker: DjangoDbBlocker) -> Iterator[Deploy]:
-    with django_db_blocker.unblock(), ExitStack() as stack:
-        made = Deploy(tmp_path, stack)
-        if made.vendor != "sqlite":
-            name = connections["default"].ops.quote_name(made.name)
-            stack.callback(_on_server, f"DROP DATABASE IF EXISTS {name}")
-            _on_server(f"DROP DATABASE IF EXISTS {name}")
-            _on_server(f"CREATE DATABASE {name}")
+    with django_db_blocker.unblock(), new_deploy(tmp_path) as made:
         yield made
 
 
-def _on_server(statement: str) -> None:
-    with connections["default"]._nodb_cursor() as cursor:
-        cursor.execute(statement)
-
-
-RUNS_OF_EACH_LOCK = (
-    "SELECT MAX(runs) FROM "
-    "(SELECT COUNT(*) AS runs FROM shedlock_run GROUP BY name) AS of_lock"
-)
-TIMEOUT = "idle_in_transaction_session_timeout"
-OURS = ("django_shedlock", "0001_initial")
-
-
-@pytest.mark.servers_only
-@pytest.mark.parametrize(
-    ("command", "dependencies", "count"),
-    [(MIGRATE, [], 8), (MIGRATE, [OURS], 8), (WRAPPED, [OURS], 4)],
-    ids=["before our table", "after our table", "by the wrapper"],
-)
-def test_one_migrates(
-    deploy: Deploy, command: list[str], dependencies: Any, count: int
+def prepare(
+    deploy: Deploy, operations: str = "wait,", dependencies: tuple[Any, ...] = ()
 ) -> None:
-    """The others wait, before and after the table is made, and find nothing to do."""
-    deploy.prepare(dependencies=dependencies)
-    deploy.start(count - 1, command)
-    wait_for(deploy.begun)
-    deploy.start(1, command)  # it may find the table that the first one has made
-    deploy.wait_until_all_ask()
-    assert len(deploy.begun()) == 1
-    ended = deploy.go()
-    assert len(deploy.begun()) == 1
-    assert [status for status, _ in ended] == [0] * count
-    assert sum("No migrations to apply" in out for _, out in ended) == count - 1
-    # Those that find the table have a record again, and with it a history.
-    # By the wrapper there are those of its own lock, and those of the command's.
-    assert deploy.ask(RUNS_OF_EACH_LOCK) == count - 1
+    """Write a project with a migration, which comes after those it depends on."""
+    migration = MIGRATION.format(
+        dependencies=list(dependencies), operations=operations, migrate=MIGRATE
+    )
+    deploy.prepare(
+        {
+            "deploy_settings.py": SETTINGS,
+            "deployed/__init__.py": "",
+            "deployed/apps.py": APPS,
+            "deployed/migrations/__init__.py": "",
+            "deployed/migrations/0001_initial.py": migration,
+        }
+    )
 
 
 @pytest.mark.servers_only
-@pytest.mark.parametrize("dependencies", [[], [OURS]], ids=["before", "after"])
-def test_another_goes_on(deploy: Deploy, dependencies: Any) -> None:
-    """If the one that migrates is killed, its database's lock goes with it."""
-    deploy.prepare(dependencies=dependencies)
-    deploy.start(3, MIGRATE)
-    [first] = wait_for(deploy.begun)
-    deploy.wait_until_all_ask()
-    os.kill(first, signal.SIGKILL)
-    wait_for(lambda: len(deploy.begun()) == 2)
-    ended = deploy.go()
-    assert len(set(deploy.begun())) == 2
-    assert sorted(status for status, _ in ended) == [-signal.SIGKILL, 0, 0]
-
-
-@pytest.mark.sqlite_only
-@pytest.mark.parametrize("command", [MIGRATE, WRAPPED], ids=["setting", "wrapper"])
-def test_sqlite_is_migrated(deploy: Deploy, command: list[str]) -> None:
-    """It has no lock that could stand in, and one machine."""
-    deploy.prepare(dependencies=[])
-    deploy.start(1, command)
-    [(status, out)] = deploy.go()
-    assert (status, "OK" in out, len(deploy.begun())) == (0, True, 1)
+@pytest.mark.parametrize("dependencies", [(), (OURS,)], ids=["before", "after"])
+def test_one_of_ten_migrates(deploy: Deploy, dependencies: Any) -> None:
+    """Nine wait, also once our table is there, and find nothing to do."""
+    prepare(deploy, dependencies=dependencies)
+    processes = [deploy.start(MIGRATE) for _ in range(9)]
+    wait_for(deploy.log)
+    processes.append(deploy.start(MIGRATE))
+    wait_for(lambda: sum("waits" in each.output for each in processes) == 9)
+    assert len(deploy.log()) == 1
+    deploy.go()
+    assert [process.end() for process in processes] == [0] * 10
+    assert len(deploy.log()) == 1
+    outputs = [process.output for process in processes]
+    assert sum("No migrations to apply" in output for output in outputs) == 9
+    # The lock of the database has no record and no history.
+    assert deploy.ask("SELECT name FROM shedlock") == []
+    assert deploy.ask("SELECT name FROM shedlock_run") == []
 
 
 @pytest.mark.servers_only
-@pytest.mark.django_db(transaction=True)
-def test_table_that_comes_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between the first look and the other lock: then the record decides."""
-    looks = iter([False, True])
-    monkeypatch.setattr(first_deploy, "has_table", lambda using: next(looks))
-    with get_provider().stand_in("migrate") as is_ours:
-        assert is_ours is None
-    assert list(looks) == []
-
-
-@pytest.mark.django_db(transaction=True)
-def test_callers_transaction_is_left_alone() -> None:
-    """A statement that finds no table would break it; nothing is asked."""
-    with transaction.atomic(), CaptureQueriesContext(connections["default"]) as sent:
-        with get_provider().stand_in("migrate") as is_ours:
-            assert is_ours is None
-    assert not any("shedlock" in query["sql"] for query in sent)
-
-
-@pytest.mark.django_db(transaction=True)
-def test_table_that_is_there() -> None:
-    """Nothing stands in, unless another process still does."""
-    with get_provider().stand_in("migrate") as is_ours:
-        assert is_ours is None
+def test_another_goes_on_after_a_kill(deploy: Deploy) -> None:
+    """The lock ends with the connection of the process that is killed."""
+    prepare(deploy)
+    processes = [deploy.start(MIGRATE) for _ in range(3)]
+    [first] = wait_for(deploy.log)
+    wait_for(lambda: sum("waits" in each.output for each in processes) == 2)
+    os.kill(int(first), signal.SIGKILL)
+    wait_for(lambda: len(deploy.log()) == 2)
+    deploy.go()
+    assert sorted(process.end() for process in processes) == [-signal.SIGKILL, 0, 0]
+    assert len(set(deploy.log())) == 2
 
 
 @pytest.mark.servers_only
-@pytest.mark.django_db(transaction=True)
-def test_body_may_migrate_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its process has what stands in, so it goes on, as inside any lock."""
-    monkeypatch.setattr(first_deploy, "has_table", lambda using: False)
-    request = make_request("migrate", {})
-    with before_first_migrate(request) as outer, before_first_migrate(request) as inner:
-        assert (outer, inner) == (True, True)
+def test_lost_lock_is_acquired_again(deploy: Deploy) -> None:
+    """A warning says so, and a process that comes later waits."""
+    prepare(deploy)
+    first = deploy.start(MIGRATE)
+    wait_for(deploy.log)
+    deploy.end_sessions(deploy.holders())
+    wait_for(lambda: "It is held again" in first.output)
+    second = deploy.start(MIGRATE)
+    wait_for(lambda: "this process waits" in second.output)
+    assert len(deploy.log()) == 1
+    deploy.go()
+    assert (first.end(), second.end()) == (0, 0)
+    assert "The lock of 'migrate' on database 'default' was lost" in first.output
+    assert "No migrations to apply" in second.output
+
+
+@pytest.mark.servers_only
+def test_lost_lock_that_another_process_acquires(deploy: Deploy) -> None:
+    """Both go on, and the first one warns of it."""
+    prepare(deploy, dependencies=(OURS,))
+    first = deploy.start(MIGRATE)
+    wait_for(deploy.log)
+    second = deploy.start(MIGRATE)
+    wait_for(lambda: "this process waits" in second.output)
+    # So that the first one can't acquire it before the second one.
+    os.kill(first.popen.pid, signal.SIGSTOP)
+    deploy.end_sessions(deploy.holders())
+    wait_for(lambda: len(deploy.log()) == 2)
+    os.kill(first.popen.pid, signal.SIGCONT)
+    wait_for(lambda: "another one may migrate at the same time" in first.output)
+    deploy.go()
+    assert "was lost" in first.output
+    assert (first.end(), second.end()) == (0, 0)
+
+
+@pytest.mark.servers_only
+def test_loss_just_before_the_end(deploy: Deploy) -> None:
+    """It is reported as well, although the migration is done."""
+    prepare(deploy)
+    process = deploy.start(MIGRATE, DEPLOY_LOOKS="3600")
+    wait_for(deploy.log)
+    deploy.end_sessions(deploy.holders())
+    deploy.go()
+    assert process.end() == 0
+    assert "Another process may have migrated, too" in process.output
+
+
+@pytest.mark.servers_only
+def test_waiting_survives_the_end_of_its_connection(deploy: Deploy) -> None:
+    """A pooler that starts again ends all connections of a process that waits."""
+    prepare(deploy)
+    first = deploy.start(MIGRATE)
+    wait_for(deploy.log)
+    before = deploy.sessions()
+    second = deploy.start(MIGRATE)
+    wait_for(lambda: "this process waits" in second.output)
+    ended = wait_for(lambda: deploy.sessions() - before)
+    deploy.end_sessions(ended)
+    wait_for(lambda: deploy.sessions() - before - ended)
+    deploy.go()
+    assert (first.end(), second.end()) == (0, 0)
+    assert "No migrations to apply" in second.output
+
+
+@pytest.mark.servers_only
+def test_pods_serve_only_what_is_migrated(deploy: Deploy) -> None:
+    """Three pods run ``migrate && serve``: one whose wait is over serves nothing."""
+    prepare(deploy)
+    migrating = deploy.start(POD)
+    wait_for(deploy.log)
+    waiting = deploy.start(POD)
+    hasty = deploy.start(POD, DEPLOY_WAIT="10ms")
+    assert hasty.end() == 75
+    assert "was held for 10ms, so this process did nothing" in hasty.output
+    assert "SHEDLOCK_COMMANDS['migrate'] a longer `wait`" in hasty.output
+    wait_for(lambda: "this process waits" in waiting.output)
+    assert "serves" not in migrating.output + waiting.output + hasty.output
+    deploy.go()
+    assert (migrating.end(), waiting.end()) == (0, 0)
+    assert all("serves" in pod.output for pod in (migrating, waiting))
+    assert "No migrations to apply" in waiting.output
+
+
+@pytest.mark.servers_only
+def test_process_that_the_holder_starts(deploy: Deploy) -> None:
+    """It migrates under the holder's lock, as a command within its process does."""
+    prepare(deploy, "migrate_within, wait", dependencies=(OURS,))
+    outer = deploy.start(MIGRATE)
+    wait_for(deploy.log)
+    assert "waits" not in outer.output
+    deploy.go()
+    assert outer.end() == 0, outer.output
+    stranger = deploy.start(MIGRATE, SHEDLOCK_HELD_BY="connection:1 host:1:abc")
+    assert stranger.end() == 0
+
+
+@pytest.mark.servers_only
+def test_forked_child_leaves_the_lock_alone(deploy: Deploy) -> None:
+    """A child that leaves the body would end its parent's connection."""
+    prepare(deploy, "fork, wait")
+    process = deploy.start(MIGRATE)
+    wait_for(deploy.log)
+    assert deploy.holders()
+    deploy.go()
+    assert process.end() == 0
+    assert "was lost" not in process.output
 
 
 @pytest.mark.postgres_only
-@pytest.mark.django_db(transaction=True)
-def test_what_stands_in_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No timeout of an idle transaction ends it, and it keeps no old snapshot."""
-    given = f"-c {TIMEOUT}=60s"
-    given += " -c default_transaction_isolation=serializable"
-    options = connections["default"].settings_dict["OPTIONS"]
-    monkeypatch.setitem(options, "options", given)
-    monkeypatch.setattr(first_deploy, "has_table", lambda using: False)
-    ask, told = first_deploy.ask, []
-
-    def ask_and_tell(connection: Any, how: dict[str, str], name: str) -> bool:
-        with connection.cursor() as cursor:
-            for setting in (
-                "idle_in_transaction_session_timeout",
-                "transaction_isolation",
-            ):
-                cursor.execute(f"SHOW {setting}")
-                told.append(cursor.fetchone()[0])
-        return ask(connection, how, name)
-
-    monkeypatch.setattr(first_deploy, "ask", ask_and_tell)
-    with get_provider().stand_in("migrate") as is_ours:
-        assert is_ours is True
-    assert told == ["0", "read committed"]
+def test_ten_behind_a_pooler_of_transactions(deploy: Deploy) -> None:
+    """Its three places are enough: processes that wait occupy none."""
+    with pgbouncer("transaction", 3):
+        prepare(deploy)
+        processes = [deploy.start(MIGRATE) for _ in range(10)]
+        wait_for(deploy.log)
+        wait_for(lambda: sum("waits" in each.output for each in processes) == 9)
+        assert len(deploy.log()) == 1
+        deploy.go()
+        assert [process.end() for process in processes] == [0] * 10
+    assert len(deploy.log()) == 1
 
 
-def test_skip_is_logged(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """As any other: else a pod that skips prints nothing, and exits with 0."""
-    stands_in = contextmanager(lambda name: iter([False]))
-    monkeypatch.setattr(get_provider(), "stand_in", stands_in)
-    caplog.set_level("INFO", "django_shedlock")
-    with before_first_migrate(make_request("migrate", {})) as goes_on:
-        assert goes_on is False
-    assert "Lock 'migrate' not acquired: what stands in" in caplog.text
+def test_other_commands_need_the_table(deploy: Deploy) -> None:
+    """Without it they end in one sentence, which names the command that makes it."""
+    prepare(deploy)
+    manage = [sys.executable, "-m", "django"]
+    command = deploy.start([*manage, "diffsettings"])
+    run = deploy.start([*manage, "shedlock", "run", "deploy", "--", "true"])
+    assert (command.end(), run.end()) == (1, 125)
+    for process in (command, run):
+        assert "its table is missing. Run `python manage.py migrate`." in process.output
+        assert "Traceback" not in process.output
+
+
+@pytest.mark.sqlite_only
+def test_sqlite_is_migrated(deploy: Deploy) -> None:
+    """It has no such lock, and one machine; a warning says so."""
+    prepare(deploy)
+    deploy.go()
+    process = deploy.start(MIGRATE)
+    assert process.end() == 0
+    assert len(deploy.log()) == 1
+    text = "'migrate' on database 'default' runs without a lock, since SQLite has none"
+    assert process.output.count(text) == 1

@@ -12,10 +12,9 @@ from django.contrib.auth.models import Group
 from django.db import transaction
 
 from django_shedlock import LockProviderError, hold
-from django_shedlock.providers import get_provider
-from django_shedlock.providers.database import first_deploy
 from django_shedlock.sql import connections as connecting
 from django_shedlock.sql.connections import private_connections
+from django_shedlock.sql.session_locks import session_lock
 from django_shedlock.testing import is_held
 from tests.support.poolers import pgbouncer
 from tests.support.threads import run_threads
@@ -79,22 +78,26 @@ def test_pooler_with_room_is_enough(mode: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("mode", ["transaction", "session"])
-def test_lock_that_stands_in_goes_through_a_pooler(
-    mode: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lock_of_migrate_goes_through_a_pooler(mode: str) -> None:
     """It keeps its server's connection, whatever the pooler does with the others."""
-    monkeypatch.setattr(first_deploy, "has_table", lambda using: False)
-    found: list[bool | None] = []
+    found: list[bool] = []
 
     def look() -> bool:
-        with get_provider().stand_in("migrate") as is_ours:
-            found.append(is_ours)
-            return is_ours is True
+        lock = session_lock("default", "migrate:default")
+        assert lock is not None
+        try:
+            found.append(lock.try_acquire())
+            return found[-1]
+        finally:
+            lock.close()
 
     with pgbouncer(mode, 2 * ROOM):
-        with get_provider().stand_in("migrate") as is_ours:
-            assert is_ours is True
-            run_threads(ROOM, look)
+        lock = session_lock("default", "migrate:default")
+        assert lock is not None
+        assert lock.try_acquire()
+        run_threads(ROOM, look)
         assert found == [False] * ROOM
+        assert lock.holders() == {lock.number}
+        lock.close()
         # A pooler ends the transaction a moment after its client has left.
         wait_for(look)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +25,6 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from django_shedlock import Lock, LockLost, execute, hold, scheduler_lock, signals
 from django_shedlock.contrib.opentelemetry import apps
-from django_shedlock.execution.executor import execute_request
-from django_shedlock.locks.configuration import make_request
-from django_shedlock.providers import get_provider
-from django_shedlock.registry.migrate import before_first_migrate
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.testing import force_release, held_elsewhere, locked_in_memory
 from tests.support.forks import run_in_fork
@@ -302,20 +298,3 @@ def test_jobs_without_locks_have_no_spans(traces: Traces, settings: Any) -> None
     with hold("nightly"):
         assert not trace.get_current_span().is_recording()
     assert traces.spans == ()
-
-
-def test_run_before_the_table_has_no_span(
-    traces: Traces, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nothing tells its end, and spans of the body would have a parent that is none."""
-    provider, request = get_provider(), make_request("migrate", {})
-    monkeypatch.setattr(provider, "stand_in", lambda name: nullcontext(True))
-
-    def body() -> None:
-        with traces.tracer.start_as_current_span("work"):
-            pass
-
-    with before_first_migrate(request):
-        execute_request(body, request)
-    [work] = traces.spans
-    assert work.parent is None

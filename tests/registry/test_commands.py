@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,15 +13,12 @@ import pytest
 from django.core import management
 from django.core.checks import CheckMessage
 from django.core.management import ManagementUtility, call_command
-from django.core.management.commands import migrate
-from django.db.models.signals import post_migrate
 from django.test import override_settings
 
 from django_shedlock import InvalidLockConfiguration, scheduler_lock
 from django_shedlock.checks import check_jobs
 from django_shedlock.contrib.crontab.entries import CrontabEntry
-from django_shedlock.models import LockRecord, LockRun
-from django_shedlock.providers import get_provider
+from django_shedlock.models import LockRun
 from django_shedlock.registry.commands import NEVER_LOCKED_COMMANDS
 from django_shedlock.registry.jobs import decorated_job, registered_jobs
 from django_shedlock.testing import held_elsewhere
@@ -347,57 +343,3 @@ def test_metaclass_that_reads_handle(others: Any) -> None:
         with held_elsewhere("typed"):
             call_command("typed", "--room", "cellar")
     assert ran == ["hall"]
-
-
-@pytest.mark.usefixtures("outside_tests")
-def test_look_of_migrate_is_never_skipped(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A skip has the status 0, which says that everything is applied."""
-    monkeypatch.setattr(migrate.MigrationExecutor, "migration_plan", one_is_missing)
-    with override_settings(SHEDLOCK_COMMANDS={"migrate": {}}):
-        with held_elsewhere("migrate"):
-            call_command("migrate", verbosity=0)  # skipped, or it would fail
-            call_command("migrate", "--plan")
-            with pytest.raises(SystemExit):
-                call_command("migrate", "--check")
-    assert "django_shedlock.0001_initial" in capsys.readouterr().out
-
-
-def one_is_missing(executor: Any, *args: Any, **options: Any) -> list[Any]:
-    return [(executor.loader.get_migration("django_shedlock", "0001_initial"), False)]
-
-
-@pytest.mark.usefixtures("outside_tests")
-@pytest.mark.parametrize("options", [{"lock_at_least_for": "1m"}, DAILY])
-def test_first_migrate_with_a_lock_that_is_remembered(
-    options: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nobody else could make the table that it needs for that."""
-    stands_in = contextmanager(lambda name: iter([True]))
-    monkeypatch.setattr(get_provider(), "stand_in", stands_in)
-    with override_settings(SHEDLOCK_COMMANDS={"migrate": options}):
-        call_command("migrate", verbosity=0)
-    assert not LockRecord.objects.exists()
-
-
-def test_databases_of_tests_are_migrated_without_a_lock() -> None:
-    """It may be in a store of others: a skip would leave the database empty."""
-    with override_settings(SHEDLOCK_COMMANDS={"migrate": {}}):
-        with held_elsewhere("migrate"), assert_runs():
-            call_command("migrate", verbosity=0)
-
-
-@contextmanager
-def assert_runs() -> Iterator[None]:
-    ended: list[Any] = []
-
-    def note(**told: Any) -> None:
-        ended.append(told)
-
-    post_migrate.connect(note)
-    try:
-        yield
-    finally:
-        post_migrate.disconnect(note)
-    assert ended

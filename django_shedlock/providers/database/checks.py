@@ -2,14 +2,17 @@
 
 import sys
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from django.core.checks import CheckMessage, Error, Warning
+from django.core.exceptions import ImproperlyConfigured
 from django.db import Error as DatabaseError
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Model
 
+from django_shedlock import conf
 from django_shedlock.clocks import CLOCK_TOLERANCE, clock_difference
 from django_shedlock.durations import format_duration
 from django_shedlock.in_tests import are_databases_temporary
@@ -201,11 +204,20 @@ def _migrate(using: str) -> str:
     return f"Run `python manage.py migrate --database {using}`."
 
 
+def _migrating_commands() -> set[str]:
+    commands = {"migrate"}
+    with suppress(ImproperlyConfigured):  # another check reports the setting
+        for name, options in conf.COMMANDS.value.items():
+            if isinstance(options, dict) and options.get("migrates") is True:
+                commands.add(name)
+    return commands
+
+
 def is_being_migrated(connection: BaseDatabaseWrapper, app_label: str) -> bool:
     """Return whether this process is the ``migrate`` that makes the app's tables."""
     # Django checks before it migrates. If a router keeps the migration from making the
     # table, it is recorded as applied nevertheless: then the warning is right.
-    if sys.argv[1:2] != ["migrate"]:
+    if not set(sys.argv[1:2]) & _migrating_commands():
         return False
     from django.db.migrations.recorder import MigrationRecorder  # many modules
 

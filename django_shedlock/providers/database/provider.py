@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta
 from typing import NoReturn, TypeVar
 
@@ -207,18 +206,6 @@ class DatabaseLockProvider(LockProvider):
             return reading.count(connection, query)
 
         return self._do("read", None, count, has_deadline=True)
-
-    @contextmanager
-    def stand_in(self, name: str) -> Iterator[bool | None]:
-        # Only deploys need it, and every process would load it.
-        from django_shedlock.providers.database.first_deploy import stand_in
-
-        with ExitStack() as stack:
-            try:
-                is_ours = stack.enter_context(stand_in(self.using, name))
-            except Error as error:
-                self._fail("acquire", name, error)
-            yield is_ours
 
     def record_of(self, name: str) -> str:
         return f"its row in table {LockRecord._meta.db_table}"

@@ -1,0 +1,147 @@
+"""Locks of the database itself, each held by a connection for as long as it lives."""
+
+import hashlib
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from django_shedlock.forking import renewed_in_child
+from django_shedlock.sql.connections import close, copy_of, leave_to_parent
+
+
+class SessionLock(ABC):
+    """
+    A lock with this name of the database ``using``, on a connection of its own.
+
+    It needs no table, and the database releases it when the connection ends. A
+    connection has a number in the database, by which other processes recognize the
+    holder. Each method may raise ``django.db.Error``.
+    """
+
+    number_query: ClassVar[str]
+    """Asks for the number of the connection on which it is sent."""
+
+    def __init__(self, using: str, name: str):
+        self.using = using
+        self.connection: BaseDatabaseWrapper = copy_of(connections[using])
+        renewed_in_child(self)
+        self.number: int | None = None
+        """The number of this connection in the database, once it has the lock."""
+        digest = hashlib.sha256(self._scope(name).encode())
+        self._key = self._make_key(digest.digest(), digest.hexdigest())
+
+    @abstractmethod
+    def _scope(self, name: str) -> str:
+        """Return what tells this lock from others that the server knows."""
+
+    @abstractmethod
+    def _make_key(self, digest: bytes, text: str) -> Any:
+        """Return the key by which the database knows the lock."""
+
+    @abstractmethod
+    def _try(self) -> bool:
+        """Acquire the lock, unless another connection holds it."""
+
+    def try_acquire(self) -> bool:
+        """Acquire the lock, unless another connection holds it."""
+        is_ours = self._try()
+        if is_ours:
+            [number] = self._ask(self.number_query)
+            self.number = int(number)
+        return is_ours
+
+    @abstractmethod
+    def holders(self) -> set[int]:
+        """Return the numbers of the connections that hold the lock."""
+
+    def forget(self) -> None:
+        """Leave the lock to the parent of this forked child."""
+        leave_to_parent(self.connection)
+
+    def close(self) -> None:
+        """Close the connection, and so release the lock."""
+        close(self.connection)
+
+    def _ask(self, query: str, *values: str | int) -> list[Any]:
+        """Return the first column of the answer."""
+        with self.connection.cursor() as cursor:
+            cursor.execute(query, values)
+            return [row[0] for row in cursor.fetchall()]
+
+
+class PostgreSQLLock(SessionLock):
+    """
+    An advisory lock of a transaction that stays open.
+
+    A pooler that lends connections for a transaction lends this one for as long. At the
+    level READ COMMITTED an idle transaction has no snapshot, so it holds up neither
+    VACUUM nor an index that is made concurrently.
+    """
+
+    number_query = "SELECT pg_backend_pid()"
+    unlimited: ClassVar[str] = (
+        "SELECT set_config(name, '0', true) FROM pg_settings WHERE name IN "
+        "('idle_in_transaction_session_timeout', 'transaction_timeout')"
+    )
+
+    def _scope(self, name: str) -> str:
+        return f"shedlock:{name}"  # each database has keys of its own
+
+    def _make_key(self, digest: bytes, text: str) -> int:
+        return int.from_bytes(digest[:8], signed=True)
+
+    def _try(self) -> bool:
+        self.connection.set_autocommit(False)
+        with self.connection.cursor() as cursor:
+            cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        self._ask(self.unlimited)
+        [is_ours] = self._ask("SELECT pg_try_advisory_xact_lock(%s)", self._key)
+        if not is_ours:
+            self.connection.rollback()  # an idle transaction would occupy a pooler
+        return bool(is_ours)
+
+    def holders(self) -> set[int]:
+        key = self._key % 2**64
+        numbers = self._ask(
+            "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted "
+            "AND classid::bigint = %s AND objid::bigint = %s AND objsubid = 1 "
+            "AND database = (SELECT oid FROM pg_database "
+            "WHERE datname = current_database())",
+            key >> 32,
+            key % 2**32,
+        )
+        return set(numbers)
+
+
+class MySQLLock(SessionLock):
+    """A lock by ``GET_LOCK()`` of MySQL or MariaDB; each server has its own."""
+
+    number_query = "SELECT CONNECTION_ID()"
+
+    def _scope(self, name: str) -> str:
+        return f"{self.connection.settings_dict['NAME']}:{name}"
+
+    def _make_key(self, digest: bytes, text: str) -> str:
+        return f"shedlock:{text[:40]}"  # at most 64 characters
+
+    def _try(self) -> bool:
+        [is_ours] = self._ask("SELECT GET_LOCK(%s, 0)", self._key)
+        return bool(is_ours)
+
+    def holders(self) -> set[int]:
+        [number] = self._ask("SELECT IS_USED_LOCK(%s)", self._key)
+        return set() if number is None else {number}
+
+
+_lock_classes: dict[str, type[SessionLock]] = {
+    "postgresql": PostgreSQLLock,
+    "mysql": MySQLLock,
+}
+
+
+def session_lock(using: str, name: str) -> SessionLock | None:
+    """Return the lock; ``None`` if this kind of database has none."""
+    lock_class = _lock_classes.get(connections[using].vendor)
+    return None if lock_class is None else lock_class(using, name)

@@ -1,0 +1,311 @@
+"""Commands that migrate, under a lock of the database itself."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core import management
+from django.core.management import CommandError, call_command
+from django.core.management.commands import migrate
+from django.db import connections
+from django.test import override_settings
+
+from django_shedlock import InvalidLockConfiguration
+from django_shedlock.checks import check_jobs
+from django_shedlock.locks.inherited import inherited_identities
+from django_shedlock.models import LockRecord
+from django_shedlock.registry import migrate as migrating
+from django_shedlock.registry.jobs import registered_jobs
+from django_shedlock.registry.migrate import MigrateLock
+from django_shedlock.sql.session_locks import session_lock
+from tests.support.waiting import wait_for
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True, databases=["default", "other"]),
+    pytest.mark.usefixtures("outside_tests", "own_commands"),
+]
+
+MIGRATE_MORE = """
+from django.core.management.commands import migrate
+
+class Command(migrate.Command):
+    requires_system_checks = []
+
+    def handle(self, *args, **options):
+        self.stdout.write("migrates more")
+"""
+MIGRATE_SCHEMAS = """
+from django.core.management.base import BaseCommand
+
+class Command(BaseCommand):
+    requires_system_checks = []
+
+    def add_arguments(self, parser):
+        parser.add_argument("--database", default="default")
+        parser.add_argument("--plan", action="store_true")
+        parser.add_argument("--list", action="store_true")
+
+    def handle(self, *args, **options):
+        self.stdout.write("migrates schemas")
+"""
+
+
+@pytest.fixture
+def own_commands(tmp_path: Path) -> Iterator[None]:
+    """Let an app have two commands that migrate."""
+    folder = tmp_path / "migrating" / "management" / "commands"
+    folder.mkdir(parents=True)
+    (tmp_path / "migrating" / "__init__.py").touch()
+    (folder / "migrate_more.py").write_text(MIGRATE_MORE)
+    (folder / "migrate_schemas.py").write_text(MIGRATE_SCHEMAS)
+    importlib.invalidate_caches()
+    sys.path.insert(0, str(tmp_path))
+    with override_settings(INSTALLED_APPS=["django_shedlock", "migrating"]):
+        management.get_commands.cache_clear()
+        yield
+    sys.path.remove(str(tmp_path))
+    management.get_commands.cache_clear()
+    for name in [name for name in sys.modules if name.startswith("migrating")]:
+        del sys.modules[name]
+
+
+@contextmanager
+def another_migrates(using: str = "default") -> Iterator[None]:
+    """Hold the lock as another process does."""
+    lock = session_lock(using, f"migrate:{using}")
+    assert lock is not None
+    try:
+        assert lock.try_acquire()
+        yield
+    finally:
+        lock.close()
+
+
+def locked(**commands: dict[str, Any]) -> Any:
+    return override_settings(SHEDLOCK_COMMANDS=commands)
+
+
+@pytest.mark.servers_only
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        ("migrate", {}),
+        ("migrate_more", {}),
+        ("migrate_schemas", {"migrates": True}),
+    ],
+)
+def test_command_that_migrates_is_locked(command: str, options: Any) -> None:
+    """It is Django's, a subclass of it, or one that the option names."""
+    with locked(**{command: {**options, "wait": 0}}), another_migrates():
+        with pytest.raises(CommandError, match="so this process did nothing") as error:
+            call_command(command)
+    assert error.value.returncode == 75
+    assert f"The lock of {command!r} on database 'default' was held" in str(error.value)
+
+
+@pytest.mark.servers_only
+def test_each_database_has_a_lock_of_its_own() -> None:
+    """A migration of one does not wait for that of another."""
+    with locked(migrate_schemas={"migrates": True, "wait": 0}), another_migrates():
+        call_command("migrate_schemas", database="other")
+        with pytest.raises(CommandError):
+            call_command("migrate_schemas", database="default")
+
+
+@pytest.mark.servers_only
+def test_holders_are_those_of_this_database() -> None:
+    """The server answers for all its databases, which have locks of the same name."""
+    elsewhere = session_lock("other", "migrate:default")
+    assert elsewhere is not None
+    with another_migrates():
+        assert elsewhere.holders() == set()
+    elsewhere.close()
+
+
+@pytest.mark.servers_only
+@pytest.mark.parametrize(
+    ("options", "arguments"),
+    [
+        ({}, ["--plan"]),
+        ({"unless": ["list"]}, ["--list"]),
+    ],
+)
+def test_call_that_only_looks_has_no_lock(options: Any, arguments: Any) -> None:
+    """``unless`` names its options in place of those of Django's command."""
+    options = {**options, "migrates": True, "wait": 0}
+    with locked(migrate_schemas=options), another_migrates():
+        call_command("migrate_schemas", *arguments)
+
+
+@pytest.mark.servers_only
+def test_unless_replaces_the_default() -> None:
+    """The options of Django's command no longer count."""
+    options = {"migrates": True, "wait": 0, "unless": ["list"]}
+    with locked(migrate_schemas=options), another_migrates():
+        with pytest.raises(CommandError, match="did nothing"):
+            call_command("migrate_schemas", "--plan")
+
+
+@pytest.mark.servers_only
+def test_look_of_djangos_migrate(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``--plan`` and ``--check`` answer while another process migrates."""
+    monkeypatch.setattr(migrate.MigrationExecutor, "migration_plan", one_is_missing)
+    with locked(migrate={"wait": 0}), another_migrates():
+        call_command("migrate", "--plan")
+        with pytest.raises(SystemExit):
+            call_command("migrate", "--check")
+    assert "django_shedlock.0001_initial" in capsys.readouterr().out
+
+
+def one_is_missing(executor: Any, *args: Any, **options: Any) -> list[Any]:
+    return [(executor.loader.get_migration("django_shedlock", "0001_initial"), False)]
+
+
+@pytest.mark.servers_only
+def test_disabled_locks() -> None:
+    """``SHEDLOCK_ENABLED = False`` also counts for this lock."""
+    with locked(migrate_more={"wait": 0}), another_migrates():
+        with override_settings(SHEDLOCK_ENABLED=False):
+            call_command("migrate_more")
+
+
+@pytest.mark.servers_only
+def test_database_of_a_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the run of tests that made it migrates it, so it has no lock."""
+    monkeypatch.setattr(migrating, "are_databases_temporary", lambda: True)
+    with locked(migrate_more={"wait": 0}), another_migrates():
+        call_command("migrate_more")
+
+
+def test_it_is_no_job_and_has_no_record(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its lock is one of the database, so there is nothing to show or to start."""
+    with locked(migrate_more={}):
+        assert check_jobs() == []
+        call_command("migrate_more")
+        assert "migrates more" in capsys.readouterr().out
+        assert not [job for job in registered_jobs if "migrating" in job.path]
+    assert not LockRecord.objects.exists()
+
+
+def test_w011_option_without_effect() -> None:
+    """W011 names the options that such a lock can't have."""
+    options = {"keep_alive": True, "lock_at_most_for": "1m", "wait": "5m"}
+    with locked(migrate=options):
+        [message] = check_jobs()
+    assert message.id == "shedlock.W011"
+    assert message.msg.startswith(
+        "SHEDLOCK_COMMANDS['migrate']: 'keep_alive', 'lock_at_most_for' has no effect"
+    )
+    assert message.hint == "Remove it. Only wait, unless, migrates apply."
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"wait": -1}, r"wait \(-1\) must not be negative"),
+        ({"wait": "soon"}, "wait: 'soon' is not a duration"),
+        ({"unless": "plan"}, r"unless \('plan'\) must be a list"),
+        ({"unless": ["--plan"]}, r"unless \(\['--plan'\]\) must be a list"),
+        ({"migrates": "yes"}, r"migrates \('yes'\) must be True or False"),
+    ],
+)
+def test_e009_wrong_option(options: Any, text: str) -> None:
+    """E009 reports it, and the command does not run without its lock."""
+    with locked(migrate_schemas={"migrates": True, **options}):
+        [message] = check_jobs()
+        with pytest.raises(InvalidLockConfiguration, match=text):
+            call_command("migrate_schemas")
+    assert message.id == "shedlock.E009"
+
+
+@pytest.mark.sqlite_only
+def test_sqlite_has_no_such_lock(caplog: pytest.LogCaptureFixture) -> None:
+    """A warning says so, once."""
+    migrating._warn_of_no_lock.cache_clear()
+    with locked(migrate_more={}):
+        call_command("migrate_more")
+        call_command("migrate_more")
+    [record] = caplog.records
+    assert record.levelname == "WARNING"
+    assert "'migrate_more' on database 'default' runs without a lock" in caplog.text
+
+
+@pytest.mark.postgres_only
+def test_timeouts_and_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No timeout ends its idle transaction, which keeps no old snapshot."""
+    given = "-c idle_in_transaction_session_timeout=60s"
+    given += " -c default_transaction_isolation=serializable"
+    options = connections["default"].settings_dict["OPTIONS"]
+    monkeypatch.setitem(options, "options", given)
+    lock = session_lock("default", "migrate:default")
+    assert lock is not None
+    try:
+        assert lock.try_acquire()
+        with lock.connection.cursor() as cursor:
+            cursor.execute("SHOW idle_in_transaction_session_timeout")
+            assert cursor.fetchone() == ("0",)
+            cursor.execute("SHOW transaction_isolation")
+            assert cursor.fetchone() == ("read committed",)
+        assert lock.holders() == {lock.number}
+        with connections["default"].cursor() as cursor:
+            query = "SELECT backend_xmin, state FROM pg_stat_activity WHERE pid = %s"
+            cursor.execute(query, [lock.number])
+            assert cursor.fetchone() == (None, "idle in transaction")
+            # This waits for transactions that may see the table as it was.
+            cursor.execute("SET statement_timeout = '20s'")
+            cursor.execute("CREATE INDEX CONCURRENTLY waits ON shedlock (released_at)")
+            cursor.execute("DROP INDEX waits")
+            cursor.execute("RESET statement_timeout")
+    finally:
+        lock.close()
+
+
+@pytest.mark.servers_only
+def test_connection_is_kept_awake(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A statement every few seconds keeps proxies from ending it."""
+    monkeypatch.setattr(MigrateLock, "look_interval_seconds", 0.01)
+    looks = []
+    loss = MigrateLock._loss
+
+    def count(lock: MigrateLock) -> str | None:
+        looks.append(loss(lock))
+        return looks[-1]
+
+    monkeypatch.setattr(MigrateLock, "_loss", count)
+    lock = session_lock("default", "migrate:default")
+    assert lock is not None
+    command = migrate.Command()
+    with MigrateLock(command, "migrate", lock).held(timedelta(0)):
+        wait_for(lambda: len(looks) > 3)
+    assert set(looks) == {None}
+
+
+@pytest.mark.servers_only
+def test_lock_that_the_database_has_released(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A proxy may put another connection in the place of the one with the lock."""
+    monkeypatch.setattr(MigrateLock, "look_interval_seconds", 0.01)
+    lock = session_lock("default", "migrate:default")
+    assert lock is not None
+    holding = MigrateLock(migrate.Command(), "migrate", lock)
+    with holding.held(timedelta(0)):
+        with holding._mutex, lock.connection.cursor() as cursor:
+            if connections["default"].vendor == "mysql":
+                cursor.execute("DO RELEASE_ALL_LOCKS()")
+            else:
+                lock.connection.rollback()
+        wait_for(lambda: "It is held again" in caplog.text)
+        assert lock.holders() == {lock.number}
+        assert f"connection:{lock.number}" in inherited_identities()
+    assert inherited_identities() == []
+    assert "was lost: the database has released it." in caplog.text
