@@ -251,7 +251,8 @@ def _match_part(part: str) -> re.Match[str] | None:
     """Match what stands between two commas; a range has groups ``first``, ``last``."""
     value = "|".join(["[0-9]{1,9}", *NAMED_VALUES])
     every_or_range = rf"\*|(?P<first>{value})-(?P<last>{value})"
-    pattern = rf"({every_or_range})(/[0-9]{{1,9}})?|{value}"
+    step = "/(?=0*[1-9])[0-9]{1,9}"
+    pattern = rf"({every_or_range})({step})?|{value}"
     return re.fullmatch(pattern, part, re.ASCII | re.IGNORECASE)
 
 

@@ -115,6 +115,10 @@ def test_interval_is_what_counting_finds(
         ("0 * * * * *", "is no cron expression: give minute"),
         ("0 0 L * *", "'L' is none of"),
         ("0 0 * * 1#2", "'1#2' is none of"),
+        ("*/0 * * * *", "'*/0' is none of"),
+        ("0-0/0 * * * *", "'0-0/0' is none of"),
+        ("0 5-5/00 * * *", "'5-5/00' is none of"),
+        ("0 0 * * fri-fri/0", "'fri-fri/0' is none of"),
         ("5/15 * * * *", "'5/15' is none of"),
         ("0 22-4 * * *", "the range '22-4' ends before it begins"),
         ("0 0 * * sat-sun", "Sunday is 0, and also 7"),
@@ -148,10 +152,10 @@ weekday:1-7/6
 READ_BY_NONE = """
 0-SUN SUN-0 1-jan hour:5-fri day:1-jan month:1-mon weekday:1-jan weekday:jan-1
 @Daily @DAILY @every @reboots 60 99 -1 +5 */+5 ,1 1, 1,,2 1- 5-* */ /5 / - , */0 */-1 ?
-L 1-5/ 1-10/0 1-10/-1 1--3 5a 0x5 1e1 5,7x \N{ARABIC-INDIC DIGIT THREE}
+L 1-5/ 1-10/0 0-0/0 5-5/00 1-10/-1 1--3 5a 0x5 1e1 5,7x \N{ARABIC-INDIC DIGIT THREE}
 \N{FULLWIDTH DIGIT FIVE} '5' "5" \\5 _ H @ ~ 0-60 */* 5/15 0/5 5/1 jan mon hour:24
-hour:0-24 hour:8/2 day:0 day:32 day:0-5 day:1/2 day:L day:LW day:W month:0 month:13
-month:january month:jan/2 month:mon month:1/3 month:*/jan month:1- weekday:8 weekday:0-8
+hour:0-24 hour:5-5/0 hour:8/2 day:0 day:32 day:0-5 day:1/2 day:1-1/0 day:L day:LW day:W month:0 month:13
+month:january month:jan/2 month:mon month:1/3 month:*/jan month:1- month:jan-jan/0 weekday:fri-fri/0 weekday:8 weekday:0-8
 weekday:MON/2 weekday:sun/2 weekday:sunday weekday:5L weekday:1-5/mon weekday:*/mon
 weekday:feb/2 weekday:\N{LATIN SMALL LETTER LONG S}un
 weekday:fr\N{LATIN SMALL LETTER DOTLESS I}
