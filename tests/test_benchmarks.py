@@ -238,9 +238,9 @@ def test_imports_are_measured(tmp_path: Path) -> None:
     rows = [re.fullmatch(row, line) for line in lines]
     assert [found and found.groups() for found in rows] == [
         ("import django", "0"),
-        ("import django_shedlock", "32"),
-        ("from django_shedlock import scheduler_lock", "32"),
-        ("  after the modules of Django", "32"),
+        ("import django_shedlock", "33"),
+        ("from django_shedlock import scheduler_lock", "33"),
+        ("  after the modules of Django", "33"),
         ("django.setup() without the app", "0"),
-        ("django.setup() with the app", "52"),
+        ("django.setup() with the app", "53"),
     ]

@@ -17,7 +17,7 @@ from asgiref.sync import sync_to_async
 from django.db import connections
 from sybil.evaluators.skip import Skipper
 
-from django_shedlock.schedules.cron import SHORTHANDS
+from django_shedlock.schedules.expressions import SHORTHANDS
 from tests.support.documents import Document, all_documents
 from tests.support.examples import Project, find_examples
 from tests.support.jobs import only_jobs_of

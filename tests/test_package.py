@@ -30,7 +30,8 @@ execution.cancellation execution.executor execution.keep_alive execution.shutdow
 forking locks locks.configuration locks.inherited locks.lock locks.patterns
 locks.pauses locks.status
 mutexes providers providers.base providers.unlocked registry registry.decorators
-registry.jobs registry.names schedules schedules.cron schedules.state signals
+registry.jobs registry.names schedules schedules.cron
+schedules.expressions schedules.state signals
 """
 """The modules that ``import django_shedlock`` loads: those that every job needs."""
 APP = """

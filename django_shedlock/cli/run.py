@@ -48,7 +48,9 @@ class Run(base.Subcommand):
         parser.add_argument(
             "--schedule",
             metavar="EXPRESSION",
-            help='run each tick of a cron expression once, as in "*/15 * * * *"',
+            action="append",
+            help='run each tick of a cron expression once, as in "*/15 * * * *"; may '
+            "be repeated",
         )
         parser.add_argument(
             "--time-zone",
@@ -87,7 +89,7 @@ class Run(base.Subcommand):
         *,
         name: str,
         command: list[str],
-        schedule: str | None,
+        schedule: list[str] | None,
         time_zone: str | None,
         force: bool,
         jitter: timedelta,

@@ -1,6 +1,6 @@
 """A lock's options, the request they are parsed into, and its configuration."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import lru_cache
@@ -68,9 +68,9 @@ class LockOptions(TypedDict, total=False):
     ``lock_at_most_for`` and ``lock_at_least_for`` come from the settings if missing.
     ``keep_alive`` extends the lease while the body runs; if missing, the provider
     decides. ``wait`` is how long to wait for a lock that somebody else holds.
-    ``schedule`` runs each of its ticks once, see ``Schedule``; a text is in the time
-    zone of the settings. ``history`` says whether runs are recorded; if missing, the
-    settings decide.
+    ``schedule`` runs each of its ticks once, see ``Schedule``; a text, or a list of
+    texts, is in the time zone of the settings. ``history`` says whether runs are
+    recorded; if missing, the settings decide.
     """
 
     lock_at_most_for: Duration | None
@@ -78,7 +78,7 @@ class LockOptions(TypedDict, total=False):
     provider: str
     keep_alive: bool | None
     wait: Duration
-    schedule: Schedule | str | None
+    schedule: Schedule | str | Sequence[str] | None
     history: bool | None
 
 
@@ -157,6 +157,8 @@ def _configuration(
 
 def make_request(name: str, options: Mapping[str, object]) -> LockRequest:
     """Return the request; ``InvalidLockConfiguration`` if no settings make it work."""
+    if isinstance(schedule := options.get("schedule"), list):  # it can't be a key
+        options = {**options, "schedule": tuple(schedule)}
     try:
         return _request(name, **options)
     except TypeError:  # a value, of whatever type, that can't be a key
@@ -196,7 +198,9 @@ def _request(name: str, /, **options: Any) -> LockRequest:
 
 
 def make_schedule(
-    name: str, schedule: Schedule | str | None, time_zone: str | None = None
+    name: str,
+    schedule: Schedule | str | Sequence[str] | None,
+    time_zone: str | None = None,
 ) -> Schedule | None:
     """Return the schedule, or raise ``InvalidLockConfiguration`` naming the lock."""
     if schedule is None or isinstance(schedule, Schedule):

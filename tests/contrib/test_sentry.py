@@ -6,6 +6,7 @@ import asyncio
 import re
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -104,6 +105,24 @@ def test_zone_of_the_settings_and_a_shorthand(sentry: Noted, settings: Any) -> N
         "checkin_margin": 1,
         "max_runtime": 2,
     }
+
+
+def test_several_expressions_say_when_the_next_tick_is(
+    sentry: Noted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sentry takes one expression, so it gets the minutes until the next tick."""
+    twice = Schedule(["0 6 1 1 *", "0 6 1 7 *"], "UTC")
+    june = datetime(2126, 6, 1, 5, 59, 30, tzinfo=UTC)
+    monkeypatch.setattr(apps, "host_now", lambda: june)
+    execute(lambda: None, "nightly", schedule=twice)
+    config = sentry.sent[0]["monitor_config"]
+    minutes = 30 * 24 * 60 + 1
+    assert config["schedule"] == {
+        "type": "interval",
+        "value": minutes,
+        "unit": "minute",
+    }
+    assert config["timezone"] == "UTC"
 
 
 def test_failed_run_is_an_error(sentry: Noted) -> None:

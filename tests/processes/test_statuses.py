@@ -180,6 +180,15 @@ def test_each_tick_runs_once(runner: Runner) -> None:
     assert has_succeeded(record)
 
 
+def test_ticks_of_several_schedules(runner: Runner) -> None:
+    """The option may be repeated, and the ticks of all its expressions count."""
+    options = ("--schedule", "0 0 29 2 *", "--schedule", "0 12 29 2 *")
+    assert runner.run("job", *options, *sh("echo ran"))[1] == "ran\n"
+    assert runner.run("job", *options, *sh("echo ran")) == (0, "", "")
+    record = LockRecord.objects.get()
+    assert record.schedule == "0 0 29 2 * | 0 12 29 2 * America/Chicago"
+
+
 def test_time_zone_without_schedule_is_refused() -> None:
     """It would have no effect, and nobody would notice."""
     with pytest.raises(CommandError, match="--time-zone needs a --schedule"):

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from django_shedlock.durations import format_duration
-from django_shedlock.schedules import cron
+from django_shedlock.schedules import expressions
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import parse_known
 from tests.support.debian_cron import (
@@ -52,6 +52,7 @@ def newest_ticks(schedule: Schedule, moment: datetime, count: int) -> list[datet
         ("0 0 31 * *", "31d"),
         ("0 0 13 * 5", "1d"),
         ("0 0 29 2 *", "1461d"),
+        ("0 0 29 2 */7", "10227d"),  # a Sunday, as each 28 years
         ("0 6 * JUL mon-fri", "1d"),
         ("@hourly", "1h"),
         ("@daily", "1d"),
@@ -69,21 +70,12 @@ def test_interval_is_the_shortest_time_between_ticks(
     assert format_duration(Schedule(expression).interval) == interval
 
 
-def test_gaps_of_days_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They go over decades, and hundreds of locks may have schedules of one day."""
-    steps = []
-    advance = CronSim.advance
-
-    def counting(cron: CronSim) -> None:
-        steps.append(cron)
-        advance(cron)
-
-    monkeypatch.setattr(CronSim, "advance", counting)
+def test_days_of_a_schedule_are_computed_once() -> None:
+    """Hundreds of locks may have schedules of the same days."""
     assert Schedule("5 8 17 5 *").interval == 365 * DAY
-    assert len(steps) > 50
-    steps.clear()
+    before = expressions._days_of.cache_info().misses
     assert Schedule("6 9 17 5 *").interval == 365 * DAY
-    assert len(steps) < 10
+    assert expressions._days_of.cache_info().misses == before
 
 
 @settings(max_examples=30)
@@ -154,9 +146,10 @@ READ_BY_NONE = """
 @Daily @DAILY @every @reboots 60 99 -1 +5 */+5 ,1 1, 1,,2 1- 5-* */ /5 / - , */0 */-1 ?
 L 1-5/ 1-10/0 0-0/0 5-5/00 1-10/-1 1--3 5a 0x5 1e1 5,7x \N{ARABIC-INDIC DIGIT THREE}
 \N{FULLWIDTH DIGIT FIVE} '5' "5" \\5 _ H @ ~ 0-60 */* 5/15 0/5 5/1 jan mon hour:24
-hour:0-24 hour:5-5/0 hour:8/2 day:0 day:32 day:0-5 day:1/2 day:1-1/0 day:L day:LW day:W month:0 month:13
-month:january month:jan/2 month:mon month:1/3 month:*/jan month:1- month:jan-jan/0 weekday:fri-fri/0 weekday:8 weekday:0-8
-weekday:MON/2 weekday:sun/2 weekday:sunday weekday:5L weekday:1-5/mon weekday:*/mon
+hour:0-24 hour:5-5/0 hour:8/2 day:0 day:32 day:0-5 day:1/2 day:1-1/0 day:L day:LW
+day:W month:0 month:13 month:january month:jan/2 month:mon month:1/3 month:*/jan
+month:1- month:jan-jan/0 weekday:fri-fri/0 weekday:8 weekday:0-8 weekday:MON/2
+weekday:sun/2 weekday:sunday weekday:5L weekday:1-5/mon weekday:*/mon
 weekday:feb/2 weekday:\N{LATIN SMALL LETTER LONG S}un
 weekday:fr\N{LATIN SMALL LETTER DOTLESS I}
 """
@@ -528,13 +521,13 @@ def test_ticks_around_a_moment_are_computed_once(
 ) -> None:
     """They are the same until the next tick, from which on they are others."""
     simulated: list[object] = []
-    simulate = cron._simulate
+    simulate = expressions._simulate
 
     def note(*args: Any, **options: Any) -> Any:
         simulated.append(args)
         return simulate(*args, **options)
 
-    monkeypatch.setattr(cron, "_simulate", note)
+    monkeypatch.setattr(expressions, "_simulate", note)
     schedule = Schedule("*/15 * * * *", BERLIN)
     simulated.clear()
     for minute in (*range(30, 45), *range(59, 44, -1)):

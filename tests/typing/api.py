@@ -50,7 +50,11 @@ def named() -> int:
 assert_type(named(), int | None)
 
 
-@scheduler_lock("nightly", schedule=Schedule("@daily", "Europe/Berlin"))
+@scheduler_lock("weekly", schedule=["15 6 * * *", "0 10 * * *"])
+def several() -> None: ...
+
+
+@scheduler_lock("nightly", schedule=Schedule(["@daily"], "Europe/Berlin"))
 def nightly() -> int:
     return execute(lambda: 1, "hourly", schedule="@hourly").value or 0
 

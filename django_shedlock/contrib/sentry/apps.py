@@ -10,11 +10,12 @@ from django.apps import AppConfig
 from sentry_sdk.crons import MonitorStatus, capture_checkin
 
 from django_shedlock import signals
-from django_shedlock.clocks import uptime
+from django_shedlock.clocks import host_now, uptime
 from django_shedlock.contrib.slugs import slug_of
 from django_shedlock.execution.shutdown import process_ends
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.status import RunOutcome
+from django_shedlock.schedules.cron import Schedule
 
 if TYPE_CHECKING:
     from sentry_sdk.types import MonitorConfig
@@ -64,11 +65,7 @@ def check_in(*, lock: Lock, **kwargs: object) -> None:
     minute = timedelta(minutes=1)
     # A run is late after the lock's grace, and too long after the lease.
     monitor: MonitorConfig = {
-        "schedule": {
-            "type": "crontab",
-            "value": schedule.five_fields,
-        },
-        "timezone": str(schedule.time_zone),
+        **_expected(lock, schedule),
         "checkin_margin": max(1, -(-lock.configuration.grace // minute)),
         # Sentry counts from the beginning of the minute.
         "max_runtime": 1 - (-lock.configuration.lock_at_most_for // minute),
@@ -76,6 +73,24 @@ def check_in(*, lock: Lock, **kwargs: object) -> None:
     key = capture_checkin(slug, None, MonitorStatus.IN_PROGRESS, None, monitor)
     if key is not None:
         _open[lock] = CheckIn(slug, key, now, now)
+
+
+def _expected(lock: Lock, schedule: Schedule) -> "MonitorConfig":
+    """Return when Sentry has to expect the next run."""
+    zone = str(schedule.time_zone)
+    if (expression := schedule.five_fields) is not None:
+        return {
+            "schedule": {"type": "crontab", "value": expression},
+            "timezone": zone,
+        }
+    # Sentry takes no second expression. So each check-in says how far off the next is.
+    now = host_now()
+    following = next(schedule.ticks_after(max(lock.tick or now, now)))
+    minutes = -((now - following) // timedelta(minutes=1))
+    return {
+        "schedule": {"type": "interval", "value": minutes, "unit": "minute"},
+        "timezone": zone,
+    }
 
 
 def keep_open(*, lock: Lock, **kwargs: object) -> None:
