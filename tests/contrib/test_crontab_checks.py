@@ -100,7 +100,7 @@ def test_nothing_is_said_without_django_crontab() -> None:
         ("* * * * *", "it has to be (time, path)"),
         (("* * * * *", f"{JOBS}.sound", {}, []), "it has to be (time, path)"),
         (("* * * *", f"{JOBS}.sound"), "'* * * *' is no cron expression"),
-        (("@reboot", f"{JOBS}.sound"), "'@reboot' has no interval"),
+        (("@every", f"{JOBS}.sound"), "'@every' has no interval"),
     ],
 )
 def test_e006_malformed_entry(entry: Any, text: str) -> None:
@@ -312,6 +312,14 @@ def test_w012_entry_at_another_time(time: str, apps: list[str]) -> None:
     assert message.hint == (
         "Write the same in both places, or leave out the lock's schedule."
     )
+
+
+@pytest.mark.parametrize("name", ["plain", "short", "sound", "hourly", "coroutine"])
+@pytest.mark.parametrize("apps", [ZERO_EDIT, ["django_shedlock", "django_crontab"]])
+def test_start_at_boot_is_no_mistake(name: str, apps: list[str]) -> None:
+    """cron runs it, whether its target is decorated or not."""
+    told = ids(("@reboot", f"{JOBS}.{name}"), INSTALLED_APPS=apps)
+    assert told == ["E006"] * (name == "coroutine" and apps != ZERO_EDIT)
 
 
 def test_w014_time_zone_that_the_host_does_not_name(

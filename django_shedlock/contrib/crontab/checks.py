@@ -131,7 +131,8 @@ def _flaw(job: object) -> str | None:
     """Return why the entry can't run, apart from its lock; ``None`` if it can."""
     try:
         entry = CrontabEntry.parse(job)
-        _ = Schedule(entry.time).interval
+        if not entry.is_at_boot:
+            Schedule(entry.time)
         json.dumps([entry.args, entry.kwargs], sort_keys=True)
         function = entry.function
         if not callable(function):
@@ -151,7 +152,7 @@ def _flaw(job: object) -> str | None:
 def _check_lock(entry: CrontabEntry) -> Iterator[CheckMessage]:
     job = entry.job
     if job is None:
-        if not locks_all_entries():
+        if not locks_all_entries() and not entry.is_at_boot:
             yield Warning(
                 f"{entry} has no lock, so each host runs it.",
                 hint="Decorate its target, give a command an entry in "
@@ -163,7 +164,9 @@ def _check_lock(entry: CrontabEntry) -> Iterator[CheckMessage]:
     get_provider(job.provider)  # raises if the settings lack the alias
     lock = job.request.configuration()
     schedule = lock.schedule
-    if not lock.lock_at_least_for and schedule is None:
+    # At a boot no other host starts the job, unless it boots at the same time.
+    is_single = lock.lock_at_least_for or schedule is not None or entry.is_at_boot
+    if not is_single:
         yield Warning(
             f"{entry} may run on two hosts: its lock {lock.name!r} has no "
             "lock_at_least_for, so a short job may end before another host starts it.",

@@ -115,6 +115,11 @@ class CrontabEntry:
         arguments = ", ".join([*map(_dump, self.args), *named])
         return f"{self.path}({arguments})" if arguments else self.path
 
+    @property
+    def is_at_boot(self) -> bool:
+        """Whether cron starts the entry when its host boots, and at no other time."""
+        return self.time.strip(" \t") == "@reboot"
+
     @cached_property
     def function(self) -> Any:
         """What is at the path, if anything. Raises whatever importing it raises."""
