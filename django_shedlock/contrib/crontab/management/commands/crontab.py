@@ -28,7 +28,17 @@ class Command(crontab.Command):
             super().handle(*args, subcommand=subcommand, **options)
             return
         # django-crontab has no public way from a hash in the crontab to its entry.
-        line = Crontab()._Crontab__get_job_by_hash(options["jobhash"])
+        try:
+            line = Crontab()._Crontab__get_job_by_hash(options["jobhash"])
+        except RuntimeError:
+            logger.error(
+                "No entry of CRONJOBS has the hash %s, so nothing is run: CRONJOBS has "
+                "changed since `crontab add`. Run `python manage.py crontab add "
+                "--verbosity 0` again on this host. If it changes each day, a part of "
+                "an entry is today's date: `python manage.py check` finds it.",
+                options["jobhash"],
+            )
+            sys.exit(1)
         try:
             CrontabEntry.parse(line).run()
         except Exception:
