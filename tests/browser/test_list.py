@@ -281,18 +281,6 @@ def test_filters_are_folded(screen: Screen) -> None:
     screen.until(lambda: len(screen.texts("th.field-shown_name")) > 1)
 
 
-def test_entry_of_cronjobs_is_shown_short(screen: Screen) -> None:
-    """The whole name is a tooltip, and on the lock's page."""
-    call = 'django.core.management.call_command("nightly")'
-    pause(f"cron:{call}")
-    screen.open(LIST)
-    link = screen.browser.find_element("link text", "cron:nightly")
-    title = link.find_element("css selector", "bdi").get_attribute("title")
-    assert title == f"cron:{call}"
-    link.click()
-    screen.until(lambda: title in screen.text("#content"))
-
-
 def test_functions_of_two_apps_are_told_apart(screen: Screen) -> None:
     """Where there is no room for the path, it goes on below, after a dot."""
     names = {"cron:shop.jobs.nightly", "cron:billing.jobs.nightly"}

@@ -222,7 +222,7 @@ def test_w006_entry_without_a_lock() -> None:
     assert ids(("@daily", CALL, ["report"])) == ["W006"]
     assert "W006" not in ids(("@daily", CALL, ["digest"]))
     [message] = messages(("@daily", CALL, ["report"]))
-    assert f'{CALL}("report") (@daily) of CRONJOBS has no lock' in message.msg
+    assert "The entry report (@daily) of CRONJOBS has no lock" in message.msg
     assert message.hint == (
         "Decorate its target, give a command an entry in SHEDLOCK_COMMANDS, or put "
         "'django_shedlock.contrib.crontab' before 'django_crontab' in INSTALLED_APPS."
@@ -427,8 +427,8 @@ def test_w013_one_name_for_several_calls() -> None:
     shared = {CALL: {"name": "report"}}
     [message] = messages(*entries, INSTALLED_APPS=ZERO_EDIT, SHEDLOCK_CRONTAB=shared)
     assert message.id == "shedlock.W013"
-    assert f'{CALL}("report", "daily") (@daily UTC)' in message.msg
-    assert f'{CALL}("report", "weekly") (@weekly UTC)' in message.msg
+    assert 'report("daily") (@daily UTC)' in message.msg
+    assert 'report("weekly") (@weekly UTC)' in message.msg
     uncounted = {CALL: {"name": "report", "schedule": None}}
     told = ids(*entries, INSTALLED_APPS=ZERO_EDIT, SHEDLOCK_CRONTAB=uncounted)
     assert "W013" not in told
@@ -469,13 +469,27 @@ def test_w010_app_that_comes_too_late() -> None:
     )
 
 
+def test_w011_not_for_the_names_of_a_command() -> None:
+    """Options may stand by the command, by its call, or by the call as written."""
+    entries = [("@daily", CALL, ["report", "eu"]), ("@daily", CALL, ["report"])]
+    keys = ["report", 'report("eu")', f'{CALL}("report", "eu")', f'{CALL}("report")']
+    written = {key: {"lock_at_most_for": "1h"} for key in [CALL, *keys]}
+    assert ids(*entries, INSTALLED_APPS=ZERO_EDIT, SHEDLOCK_CRONTAB=written) == []
+    unknown = {'report("us")': {}, f'{CALL}("report", "us")': {}, "reports": {}}
+    told = ids(*entries, INSTALLED_APPS=ZERO_EDIT, SHEDLOCK_CRONTAB=unknown)
+    assert told == ["W011"] * 3
+
+
 def test_w011_options_of_no_entry() -> None:
     """W011 finds options that were left behind, or are spelt wrongly."""
     options = {f"{JOBS}.plain": {}, f"{JOBS}.plian": {}, f"{JOBS}.plain(1)": {}}
     entries = [("@daily", f"{JOBS}.plain"), ("@daily", f"{JOBS}.plain", [1])]
     [message] = messages(*entries, INSTALLED_APPS=ZERO_EDIT, SHEDLOCK_CRONTAB=options)
     assert message.id == "shedlock.W011"
-    assert "plian" in message.msg
+    assert message.msg == (
+        f"SHEDLOCK_CRONTAB['{JOBS}.plian'] has no effect: no entry of CRONJOBS has "
+        "this path, this command, or this call."
+    )
     assert message.hint == (
         "Write arguments as in the lock's name, and options where the lock is defined."
     )

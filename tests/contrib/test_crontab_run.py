@@ -34,6 +34,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 SQLITE = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
 JOBS = "tests.support.crontabs"
+CALL = "django.core.management.call_command"
 NIGHTLY = daily_far_from_now()
 APPS = [
     "django_shedlock",
@@ -163,17 +164,51 @@ def test_decorated_target_keeps_its_own_lock(name: str) -> None:
 def test_decorated_command_keeps_its_own_lock() -> None:
     """A command with a lock, called by its name, is locked once."""
     with command("digest", Digest()):
-        lock = lock_of("0 6 * * *", "django.core.management.call_command", ["digest"])
+        lock = lock_of("0 6 * * *", CALL, ["digest"])
     assert lock.name == "digest"
     assert LockRecord.objects.count() == 1
 
 
 def test_other_command_gets_a_lock() -> None:
-    """A command without one is locked by its name and arguments."""
-    call = "django.core.management.call_command"
+    """A command without one is locked by its name and arguments, without a path."""
     with command("report", Report()):
-        lock = lock_of("0 6 * * *", call, ["report", "gold"])
-    assert lock.name == f'cron:{call}("report", "gold")'
+        run("0 6 * * *", CALL, ["report"])
+        run("0 6 * * *", CALL, ["report", "gold", "--format", "csv"])
+        run("0 6 * * *", CALL, ["report", "gold"], {"format": "csv"})
+    assert [lock.name for lock, *_ in calls] == [
+        "cron:report",
+        'cron:report("gold", "--format", "csv")',
+        'cron:report("gold", format="csv")',
+    ]
+
+
+@pytest.mark.parametrize(
+    "key", [CALL, "report", f'{CALL}("report", "gold")', 'report("gold")']
+)
+def test_settings_of_a_command(key: str) -> None:
+    """Options may stand by each name that people give to a command and to its call."""
+    with (
+        command("report", Report()),
+        override_settings(SHEDLOCK_CRONTAB={key: {"name": "gold"}}),
+    ):
+        job = CrontabEntry("@daily", CALL, ["report", "gold"]).job
+    assert job is not None
+    assert job.name == "gold"
+
+
+@pytest.mark.each_store
+def test_start_at_boot_leaves_the_ticks_alone() -> None:
+    """A call that also has ticks runs at each boot, and a boot uses up no tick."""
+    path = f"{JOBS}.plain"
+    jobs = [(NIGHTLY, path), ("@reboot", path)]
+    options = {path: {"lock_at_least_for": 0}}
+    with in_utc(CRONJOBS=jobs, SHEDLOCK_CRONTAB=options):
+        for job in (jobs[1], jobs[1], jobs[0], jobs[0], jobs[1]):
+            call_command("crontab", "run", Crontab()._Crontab__hash_job(job))
+    assert len(calls) == 4
+    record = LockRecord.objects.get()
+    assert record.schedule == f"{NIGHTLY} UTC"
+    assert has_succeeded(record)
 
 
 @pytest.mark.parametrize("name", ["coroutine", "decorated_coroutine"])
@@ -193,7 +228,7 @@ def test_coroutine_function_is_run(name: str) -> None:
         (("* * * * *", f"{JOBS}.plain", 3), "it has to be (time, path)"),
         (("* * * * *", f"{JOBS}.plain", [], {"path": 1}, 1), "it has to be"),
         (
-            ("* * * * *", "django.core.management.call_command", ["nothing"]),
+            ("* * * * *", CALL, ["nothing"]),
             "Unknown command",
         ),
     ],
@@ -209,6 +244,19 @@ def test_failure_is_logged_and_exits_with_1(
     assert record.name == "django_shedlock"
     assert repr(entry) in record.getMessage()
     assert text in caplog.text
+
+
+def test_hash_of_no_entry_says_that_cronjobs_changed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """cron's line is older than CRONJOBS: cron mails why, and what to do."""
+    with pytest.raises(SystemExit) as end, override_settings(CRONJOBS=[]):
+        call_command("crontab", "run", "0123456789abcdef")
+    assert end.value.code == 1
+    [record] = [r for r in caplog.records if r.levelno == logging.ERROR]
+    assert record.exc_info is None
+    assert "hash 0123456789abcdef, so nothing is run: CRONJOBS" in record.getMessage()
+    assert "`python manage.py crontab add --verbosity 0`" in record.getMessage()
 
 
 def test_store_that_fails_is_a_failure(caplog: pytest.LogCaptureFixture) -> None:
@@ -278,7 +326,7 @@ def test_overdue_entries_are_caught_up() -> None:
     entries = [
         (NIGHTLY, f"{JOBS}.decorated_coroutine"),
         (NIGHTLY, f"{JOBS}.plain", ["gold"]),
-        (NIGHTLY, "django.core.management.call_command", ["report"]),
+        (NIGHTLY, CALL, ["report"]),
         (NIGHTLY, "nowhere.at_all"),
     ]
     with (

@@ -1,6 +1,5 @@
 """The console's labels, and the small templates in which it shows them."""
 
-import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -113,15 +112,8 @@ def outcome_badge(outcome: str) -> SafeString:
 
 
 def lock_name(name: str) -> SafeString:
-    """Return the name, without the call around a command of an entry of CRONJOBS."""
-    namespace, _, entry = name.partition("cron:")
-    short, call = name, r"django\.core\.management\.call_command"
-    arguments = r'\("(?P<name>[\w-]+)"(, )?(?P<options>.*)\)'
-    command = re.fullmatch(call + arguments, entry, re.DOTALL)
-    if command is not None and f".{namespace}".endswith("."):
-        options = f"({command['options']})" if command["options"] else ""
-        short = f"{namespace}cron:{command['name']}{options}"
-    parts = ((part,) for part in short.split("."))  # it may be broken at its points
+    """Return the name, which may be broken at its points."""
+    parts = ((part,) for part in name.split("."))
     broken = format_html_join(mark_safe(".<wbr>"), "{}", parts)
     return format_html('<bdi title="{}">{}</bdi>', name, broken)
 

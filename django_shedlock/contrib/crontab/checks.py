@@ -117,13 +117,12 @@ def _check_entries(jobs: object) -> Iterator[CheckMessage]:
         except InvalidLockConfiguration as error:
             yield invalid_lock(str(entry), error)
     yield from _check_shared(locked)
-    known = {key for entry in locked for key in (entry.path, entry.call)}
+    known = {key for entry in locked for key in entry.keys}
     if locks_all_entries() and len(locked) == len(jobs):
         for key in conf.CRONTAB.value.keys() - known:
             yield _no_effect(
                 f"SHEDLOCK_CRONTAB[{key!r}]",
-                "it is neither the path of an entry of CRONJOBS nor its path and "
-                "arguments",
+                "no entry of CRONJOBS has this path, this command, or this call",
             )
 
 

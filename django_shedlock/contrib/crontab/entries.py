@@ -23,6 +23,7 @@ from django_shedlock.registry.jobs import Job, call_target, decorated_job
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.signals import logger
 
+CALL_COMMAND_PATH = "django.core.management.call_command"
 CRONTAB_APP = "django_shedlock.contrib.crontab"
 SYSTEM_ZONE_FILE = Path("/etc/localtime")
 
@@ -109,11 +110,33 @@ class CrontabEntry:
         """
         The path and the arguments, as in ``reports.send("daily", to=7)``.
 
+        A command has its own name in place of the path, as in ``send_report("daily")``.
         Raises ``TypeError`` or ``ValueError`` if JSON can't hold an argument.
         """
-        named = [f"{key}={_dump(value)}" for key, value in sorted(self.kwargs.items())]
-        arguments = ", ".join([*map(_dump, self.args), *named])
-        return f"{self.path}({arguments})" if arguments else self.path
+        if self.command_name is None:
+            return self._written_call
+        return _write_call(self.command_name, self.args[1:], self.kwargs)
+
+    @property
+    def keys(self) -> list[str]:
+        """
+        The keys of ``SHEDLOCK_CRONTAB`` for this entry. Each overrides those before it.
+
+        Raises what ``call`` raises.
+        """
+        keys = [self.path, self.command_name, self._written_call, self.call]
+        return list(dict.fromkeys(key for key in keys if key is not None))
+
+    @property
+    def command_name(self) -> str | None:
+        """The name of the command that the entry calls, whether it exists or not."""
+        name = self.args[0] if self.args else None
+        is_command = self.path == CALL_COMMAND_PATH and isinstance(name, str)
+        return str(name) if is_command else None
+
+    @property
+    def _written_call(self) -> str:
+        return _write_call(self.path, self.args, self.kwargs)
 
     @property
     def is_at_boot(self) -> bool:
@@ -159,7 +182,7 @@ class CrontabEntry:
         Raises ``InvalidLockConfiguration`` if they are no dict.
         """
         options: dict[str, Any] = {}
-        for key in (self.path, self.call):
+        for key in self.keys:
             of_key = conf.CRONTAB.value.get(key, {})
             if not isinstance(of_key, dict):
                 raise InvalidLockConfiguration(
@@ -244,6 +267,12 @@ class CrontabEntry:
             call_target(self.function, self.args, self.kwargs)
         else:
             self.job.start()
+
+
+def _write_call(path: str, args: Sequence[object], kwargs: Mapping[str, object]) -> str:
+    named = [f"{key}={_dump(value)}" for key, value in sorted(kwargs.items())]
+    arguments = ", ".join([*map(_dump, args), *named])
+    return f"{path}({arguments})" if arguments else path
 
 
 def _dump(argument: object) -> str:
