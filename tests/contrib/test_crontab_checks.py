@@ -11,6 +11,7 @@ from datetime import timedelta
 from io import StringIO
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from django.conf import settings
@@ -34,6 +35,7 @@ pytestmark = pytest.mark.django_db(databases=["default", "other"])
 
 JOBS = "tests.support.crontabs"
 CALL = "django.core.management.call_command"
+WEEKDAYS, SATURDAYS, NOON = "0 9 * * 1-5", "0 12 * * 6", "0 12 * * 1-5"
 ZERO_EDIT = ["django_shedlock", "django_shedlock.contrib.crontab", "django_crontab"]
 TOO_LATE = ["django_shedlock", "django_crontab", "django_shedlock.contrib.crontab"]
 
@@ -314,6 +316,17 @@ def test_w012_entry_at_another_time(time: str, apps: list[str]) -> None:
     )
 
 
+def test_w012_schedule_of_all_entries_of_a_call() -> None:
+    """A job's own list is started by one entry for each time, or by one for all."""
+    decorate = scheduler_lock("twice", lock_at_most_for="1h", schedule=[WEEKDAYS, NOON])
+    with patch.object(crontabs, "twice", decorate(lambda: None), create=True):
+        both = [(NOON, f"{JOBS}.twice"), (WEEKDAYS, f"{JOBS}.twice")]
+        assert ids(*both) == ids(*both, INSTALLED_APPS=ZERO_EDIT) == []
+        [message] = messages(both[0])
+    assert message.id == "shedlock.W012"
+    assert f"schedule '{WEEKDAYS} | {NOON}' of its lock 'twice'" in message.msg
+
+
 @pytest.mark.parametrize("name", ["plain", "short", "sound", "hourly", "coroutine"])
 @pytest.mark.parametrize("apps", [ZERO_EDIT, ["django_shedlock", "django_crontab"]])
 def test_start_at_boot_is_no_mistake(name: str, apps: list[str]) -> None:
@@ -398,23 +411,26 @@ def test_w001_one_name_for_several_targets() -> None:
     assert f"manage.py report, {JOBS}.plain" in message.msg
 
 
-WEEKDAYS, SATURDAYS = "0 9 * * 1-5", "0 12 * * 6"
-
-
 @pytest.mark.parametrize("target", [(f"{JOBS}.plain",), (CALL, ["digest"])], ids=str)
-def test_w013_one_call_at_several_times(target: tuple[Any, ...]) -> None:
-    """W013 finds a lock that would count the ticks of one schedule at a time."""
-    entries = [(WEEKDAYS, *target), (SATURDAYS, *target)]
+def test_w013_not_for_one_call_at_several_times(target: tuple[Any, ...]) -> None:
+    """The lock of a call counts the ticks of all its entries."""
+    entries = [(WEEKDAYS, *target), (SATURDAYS, *target), ("@reboot", *target)]
+    assert ids(*entries, INSTALLED_APPS=ZERO_EDIT) == []
+    written = {target[0]: {"schedule": [WEEKDAYS, SATURDAYS]}}
+    assert ids(*entries, INSTALLED_APPS=ZERO_EDIT, SHEDLOCK_CRONTAB=written) == []
+
+
+def test_w013_expressions_too_long_for_one_schedule() -> None:
+    """Then each entry of a call has its own schedule, and the lock counts one."""
+    minutes = [",".join(map(str, range(start, 60, 4))) for start in range(6)]
+    entries = [(f"{minute} * * * *", f"{JOBS}.plain") for minute in minutes]
     [message] = messages(*entries, INSTALLED_APPS=ZERO_EDIT)
     assert message.id == "shedlock.W013"
-    assert " (0 12 * * 6 UTC), " in message.msg
-    assert " (0 9 * * 1-5 UTC)." in message.msg
-    assert f"'cron:{JOBS}.plain'" in message.msg or "'digest'" in message.msg
+    assert f"'cron:{JOBS}.plain'" in message.msg
     assert message.hint == (
-        "Give each entry its own lock name, write one expression for all times of a "
-        'call, or turn counting off with `"schedule": None`.'
+        "Give each call its own lock name, shorten the expressions of a call, or turn "
+        'counting off with `"schedule": None`.'
     )
-    assert "W013" not in ids(*entries)
 
 
 def test_w013_one_name_for_several_calls() -> None:
@@ -443,12 +459,11 @@ def test_w013_one_name_for_several_targets() -> None:
 
 
 def test_w013_not_where_the_hint_was_followed() -> None:
-    """One expression, a name for each time, or no ticks: then nothing is missed."""
-    entries = [(WEEKDAYS, f"{JOBS}.plain"), (SATURDAYS, f"{JOBS}.plain")]
-    no_ticks = {f"{JOBS}.plain": {"schedule": None}}
+    """With a name for each call, or no ticks, nothing is missed."""
+    entries = [(WEEKDAYS, CALL, ["report"]), (SATURDAYS, CALL, ["report", "eu"])]
+    no_ticks = {CALL: {"name": "report", "schedule": None}}
     assert ids(*entries, INSTALLED_APPS=ZERO_EDIT, SHEDLOCK_CRONTAB=no_ticks) == []
-    same = [("@hourly", f"{JOBS}.plain"), ("@hourly", f"{JOBS}.plain", "> log")]
-    assert ids(*same, INSTALLED_APPS=ZERO_EDIT) == []
+    assert ids(*entries, INSTALLED_APPS=ZERO_EDIT) == []
     calls = [(WEEKDAYS, f"{JOBS}.plain"), (SATURDAYS, f"{JOBS}.coroutine")]
     assert ids(*calls, INSTALLED_APPS=ZERO_EDIT) == []
 

@@ -72,8 +72,8 @@ def options_of_all(**options: Any) -> dict[str, Any]:
     return {entry[1]: options for entry in KINDS}
 
 
-def run(entry: Any, now: datetime) -> None:
-    with override_settings(CRONJOBS=[entry]), store_clock(now):
+def run(entry: Any, now: datetime, *entries: Any) -> None:
+    with override_settings(CRONJOBS=entries or [entry]), store_clock(now):
         call_command("crontab", "run", Crontab()._Crontab__hash_job(entry))
 
 
@@ -206,13 +206,44 @@ SATURDAYS = ("0 12 * * 6", f"{JOBS}.plain")
 
 @pytest.mark.each_store
 @pytest.mark.parametrize("entries", [[WEEKDAYS, SATURDAYS], [SATURDAYS, WEEKDAYS]])
-def test_overdue_entry_is_caught_up_by_its_own_schedule(entries: list[Any]) -> None:
-    """Of entries that share a lock the one runs whose ticks it counts."""
-    run(WEEKDAYS, FRIDAY)
-    monday = FRIDAY + 3 * A_DAY + timedelta(minutes=10)
-    assert catch_up(monday, *entries).endswith(": ran.\n")
-    assert catch_up(monday, *entries) == ""
+def test_lock_of_a_call_counts_the_ticks_of_all_its_entries(entries: list[Any]) -> None:
+    """Each of two times runs once, and a missed Saturday is caught up on Sunday."""
+    saturday = FRIDAY.replace(hour=12) + A_DAY
+    for entry, tick in ((WEEKDAYS, FRIDAY), (SATURDAYS, saturday)):
+        for late in (timedelta(0), TWENTY_SECONDS):
+            run(entry, tick + late, *entries)
+        record = LockRecord.objects.get()
+        assert record.tick == tick
     assert len(calls) == 2
+    assert record.due_at == FRIDAY + 3 * A_DAY
+    assert record.schedule == f"{entries[0][0]} | {entries[1][0]} UTC"
+    run(WEEKDAYS, FRIDAY + 7 * A_DAY, *entries)
+    sunday = saturday + 8 * A_DAY
+    assert catch_up(sunday, *entries).endswith(": ran.\n")
+    assert catch_up(sunday, *entries) == ""
+    assert len(calls) == 4
+
+
+def test_entries_of_one_call_are_one_job() -> None:
+    """Nothing that lists or starts jobs meets the call twice."""
+    entries = [WEEKDAYS, SATURDAYS, (*WEEKDAYS, ">> log"), (DAILY, CALL, ["report"])]
+    with override_settings(CRONJOBS=entries):
+        names = [job.name for job in crontab_jobs()]
+    assert names == [f"cron:{JOBS}.plain", "cron:report"]
+
+
+@pytest.mark.each_store
+@pytest.mark.parametrize("turn", [1, -1])
+def test_overdue_entry_is_caught_up_by_its_own_schedule(turn: int) -> None:
+    """Of two calls that share a lock the one runs whose ticks it counts."""
+    entries = [(WEEKDAYS[0], f"{JOBS}.plain"), (SATURDAYS[0], f"{JOBS}.plain", ["eu"])]
+    shared = {f"{JOBS}.plain": {"name": "shared", "lock_at_least_for": 0}}
+    with override_settings(SHEDLOCK_CRONTAB=shared):
+        run(entries[0], FRIDAY)
+        monday = FRIDAY + 3 * A_DAY + timedelta(minutes=10)
+        assert catch_up(monday, *entries[::turn]).endswith(": ran.\n")
+        assert catch_up(monday, *entries[::turn]) == ""
+    assert [args for _, args, _ in calls] == [(), ()]
     record = LockRecord.objects.exclude(schedule=None).get()
     assert record.schedule == "0 9 * * 1-5 UTC"
 

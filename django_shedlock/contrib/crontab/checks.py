@@ -179,7 +179,7 @@ def _check_lock(entry: CrontabEntry) -> Iterator[CheckMessage]:
                 f"{option!r} of SHEDLOCK_CRONTAB for {entry}",
                 "the lock of its target keeps its own options",
             )
-    ticks = entry.ticks
+    ticks = entry.ticks_of_call
     if ticks is None:
         return
     yield from find_too_long(str(entry), lock, ticks.interval)
@@ -225,7 +225,7 @@ def _check_shared(entries: Sequence[CrontabEntry]) -> Iterator[CheckMessage]:
                 "but only by the schedule of the one that ran last. So nobody notices "
                 "missed runs of the others, and if two are due at the same tick, only "
                 f"one runs: {', '.join(sorted(counted))}.",
-                hint="Give each entry its own lock name, write one expression for all "
-                'times of a call, or turn counting off with `"schedule": None`.',
+                hint="Give each call its own lock name, shorten the expressions of a "
+                'call, or turn counting off with `"schedule": None`.',
                 id="shedlock.W013",
             )

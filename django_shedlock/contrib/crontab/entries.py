@@ -168,11 +168,30 @@ class CrontabEntry:
     def ticks(self) -> Schedule | None:
         """When cron starts the entry; ``None`` for ``@reboot`` or a wrong time."""
         try:
-            schedule = Schedule(self.time, cron_time_zone())
-            _ = schedule.interval
+            return Schedule(self.time, cron_time_zone())
         except ValueError:  # a check reports it, and the job runs anyway
             return None
-        return schedule
+
+    @cached_property
+    def ticks_of_call(self) -> Schedule | None:
+        """
+        When cron starts the entry's call, by this entry or another of ``CRONJOBS``.
+
+        If the expressions of all these entries are too long for one schedule, only the
+        entry's own counts. ``None`` if the entry has no ticks.
+        """
+        if self.ticks is None:
+            return None
+        others = (entry for entry in crontab_entries() if entry.path == self.path)
+        times = [
+            entry.ticks.expression
+            for entry in others
+            if entry.ticks is not None and entry.call == self.call
+        ]
+        try:
+            return Schedule([*times, self.time], self.ticks.time_zone)
+        except ValueError:
+            return self.ticks
 
     @property
     def options(self) -> dict[str, Any]:
@@ -239,7 +258,8 @@ class CrontabEntry:
         name = options.pop("name", f"cron:{self.call}")
         request = make_request(name, options)
         schedule = self._schedule_in(request.provider)
-        interval = timedelta(days=1) if self.ticks is None else self.ticks.interval
+        ticks = self.ticks_of_call
+        interval = timedelta(days=1) if ticks is None else ticks.interval
         at_most, at_least = request.lock_at_most_for, request.lock_at_least_for
         if at_most is None:
             at_most = min(interval * 0.9, default_duration(conf.LOCK_AT_MOST_FOR))
@@ -252,9 +272,9 @@ class CrontabEntry:
         options |= {**durations, "schedule": schedule}
         return Job(name, self.function, self.args, self.kwargs, options)
 
-    def _schedule_in(self, provider: str) -> Schedule | str | None:
+    def _schedule_in(self, provider: str) -> Schedule | str | Sequence[str] | None:
         """Return the schedule whose ticks run once each, if the store keeps ticks."""
-        schedule = self.options.get("schedule", self.ticks)
+        schedule = self.options.get("schedule", self.ticks_of_call)
         return schedule if get_provider(provider).keeps_ticks else None
 
     def run(self) -> None:
@@ -279,15 +299,36 @@ def _dump(argument: object) -> str:
     return json.dumps(argument, sort_keys=True)
 
 
+def crontab_entries() -> Iterator[CrontabEntry]:
+    """Return the entries of ``CRONJOBS`` that have a form and a call."""
+    for line in _lines():
+        with suppress(TypeError, ValueError):  # a check reports it
+            entry = CrontabEntry.parse(line)
+            _ = entry.call
+            yield entry
+
+
+def _lines() -> Sequence[object]:
+    lines = getattr(settings, "CRONJOBS", [])
+    return lines if isinstance(lines, list | tuple) else []
+
+
 def crontab_jobs() -> Iterator[Job]:
-    """Return the jobs of the entries under a lock; log each entry that is wrong."""
+    """
+    Return the jobs of the entries under a lock; log each entry that is wrong.
+
+    Entries that make the same call by the same schedule are one job.
+    """
     if not locks_all_entries():
         return
-    for line in getattr(settings, "CRONJOBS", []):
+    known = set()
+    for line in _lines():
         try:
-            job = CrontabEntry.parse(line).job
-            if job is not None:
-                job.request.configuration()  # it may contradict the settings
-                yield job
+            entry = CrontabEntry.parse(line)
+            # Its lock may contradict the settings.
+            if (job := entry.job) is None or (entry.call, job.schedule) in known:
+                continue
+            known.add((entry.call, job.schedule))
+            yield job
         except Exception:  # importing a target may raise anything
             logger.warning("The entry %r of CRONJOBS is wrong.", line, exc_info=True)
