@@ -170,7 +170,7 @@ def test_e006_coroutine_function(name: str) -> None:
     assert "E006" not in ids(entry, INSTALLED_APPS=ZERO_EDIT)
 
 
-@pytest.mark.parametrize("suffix", ["> log-$(date +%F)", "# nightly"])
+@pytest.mark.parametrize("suffix", [">> log-$(date +%F)", "# nightly"])
 def test_e007_suffix_that_breaks_the_line(suffix: str) -> None:
     """E007 finds what cron or django-crontab takes for something else."""
     [message] = messages(("*/5 * * * *", f"{JOBS}.sound", suffix))

@@ -1,7 +1,6 @@
 """The system checks of ``CRONJOBS``."""
 
 import json
-import re
 import struct
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -27,6 +26,11 @@ from django_shedlock.contrib.crontab.entries import (
     is_time_zone,
     locks_all_entries,
 )
+from django_shedlock.contrib.crontab.lines import (
+    find_emptied_file,
+    find_line_breaks,
+    find_todays_date,
+)
 from django_shedlock.exceptions import InvalidLockConfiguration, described
 from django_shedlock.providers import get_provider
 from django_shedlock.registry.names import signature_of
@@ -47,7 +51,7 @@ def check_crontab(**kwargs: object) -> list[CheckMessage]:
 
 def _check_settings() -> Iterator[CheckMessage]:
     for name in ("CRONTAB_COMMAND_PREFIX", "CRONTAB_COMMAND_SUFFIX"):
-        yield from _check_line(name, getattr(settings, name, ""))
+        yield from find_line_breaks(name, getattr(settings, name, "") or "")
     zone = conf.CRONTAB_TIME_ZONE.value
     has_zone = is_time_zone(zone)
     if zone and not has_zone:
@@ -85,16 +89,6 @@ def _has_unnamed_zone() -> bool:
     )
 
 
-def _check_line(where: str, text: str) -> Iterator[CheckMessage]:
-    if re.search(r"#|(?<!\\)%", text):
-        yield Error(
-            f"{where} has a % or #, which breaks the line of the crontab: {text!r}.",
-            hint="cron ends the line at %, so write \\%. If the line has a #, "
-            "django-crontab can't find it again to remove it.",
-            id="shedlock.E007",
-        )
-
-
 def _check_entries(jobs: object) -> Iterator[CheckMessage]:
     if not isinstance(jobs, list | tuple):
         yield Error("CRONJOBS must be a list.", id="shedlock.E006")
@@ -110,13 +104,17 @@ def _check_entries(jobs: object) -> Iterator[CheckMessage]:
             )
             continue
         entry = CrontabEntry.parse(job)
-        yield from _check_line(f"The suffix of {entry}", entry.suffix or "")
+        yield from find_line_breaks(f"{entry}: its suffix", entry.suffix or "")
+        yield from find_todays_date(entry)
         try:
             yield from _check_lock(entry)
             locked.append(entry)
         except InvalidLockConfiguration as error:
             yield invalid_lock(str(entry), error)
     yield from _check_shared(locked)
+    if any(entry.job is not None for entry in locked):
+        name = "CRONTAB_COMMAND_SUFFIX"
+        yield from find_emptied_file(name, getattr(settings, name, "") or "")
     known = {key for entry in locked for key in entry.keys}
     if locks_all_entries() and len(locked) == len(jobs):
         for key in conf.CRONTAB.value.keys() - known:
@@ -160,6 +158,7 @@ def _check_lock(entry: CrontabEntry) -> Iterator[CheckMessage]:
                 id="shedlock.W006",
             )
         return
+    yield from find_emptied_file(f"{entry}: its suffix", entry.suffix or "")
     get_provider(job.provider)  # raises if the settings lack the alias
     lock = job.request.configuration()
     schedule = lock.schedule
