@@ -106,9 +106,9 @@ def test_nothing_is_said_without_django_crontab() -> None:
     ],
 )
 def test_e006_malformed_entry(entry: Any, text: str) -> None:
-    """E006 has the entry and says what it should be; the others are checked."""
+    """W025 has the entry and says what it should be; the others are checked."""
     [message, other] = messages(entry, ("* * * * *", f"{JOBS}.plain"))
-    assert (message.id, other.id) == ("shedlock.E006", "shedlock.W006")
+    assert (message.id, other.id) == ("shedlock.W025", "shedlock.W006")
     assert text in message.msg
     assert message.hint == (
         "Write (time, path), (time, path, suffix) or (time, path, [args], {kwargs}, "
@@ -118,10 +118,10 @@ def test_e006_malformed_entry(entry: Any, text: str) -> None:
 
 
 def test_e006_cronjobs_is_no_list() -> None:
-    """E006 also finds a CRONJOBS that has no entries at all."""
+    """W025 also finds a CRONJOBS that has no entries at all."""
     with override_settings(CRONJOBS={"a": "b"}):
         [message] = check_crontab()
-    assert message.id == "shedlock.E006"
+    assert message.id == "shedlock.W025"
 
 
 @pytest.mark.parametrize(
@@ -136,9 +136,9 @@ def test_e006_cronjobs_is_no_list() -> None:
     ],
 )
 def test_e006_target_that_cannot_be_run(entry: Any, text: str) -> None:
-    """E006 tells why the path of an entry leads nowhere."""
+    """W025 tells why the path of an entry leads nowhere."""
     [message] = messages(entry)
-    assert message.id == "shedlock.E006"
+    assert message.id == "shedlock.W025"
     assert text in message.msg
 
 
@@ -153,35 +153,35 @@ def test_e006_target_that_cannot_be_run(entry: Any, text: str) -> None:
     ],
 )
 def test_e006_arguments_that_do_not_work(entry: Any, text: str) -> None:
-    """E006 finds what is no JSON, and what the target does not take."""
+    """W025 finds what is no JSON, and what the target does not take."""
     [message] = messages(entry)
-    assert message.id == "shedlock.E006"
+    assert message.id == "shedlock.W025"
     assert text in message.msg
     assert str(entry[1]) in message.msg
 
 
 @pytest.mark.parametrize("name", ["coroutine", "decorated_coroutine"])
 def test_e006_coroutine_function(name: str) -> None:
-    """E006 finds what django-crontab would not await, unless the app runs it."""
+    """W025 finds what django-crontab would not await, unless the app runs it."""
     entry = ("@daily", f"{JOBS}.{name}")
     [message] = messages(entry)
-    assert message.id == "shedlock.E006"
+    assert message.id == "shedlock.W025"
     assert f"The entry {entry!r} of CRONJOBS can't run: django-crontab" in message.msg
-    assert "E006" not in ids(entry, INSTALLED_APPS=ZERO_EDIT)
+    assert "W025" not in ids(entry, INSTALLED_APPS=ZERO_EDIT)
 
 
 @pytest.mark.parametrize("suffix", [">> log-$(date +%F)", "# nightly"])
 def test_e007_suffix_that_breaks_the_line(suffix: str) -> None:
-    """E007 finds what cron or django-crontab takes for something else."""
+    """W026 finds what cron or django-crontab takes for something else."""
     [message] = messages(("*/5 * * * *", f"{JOBS}.sound", suffix))
-    assert message.id == "shedlock.E007"
+    assert message.id == "shedlock.W026"
     assert message.hint == (
         "cron ends the line at %, so write \\%. If the line has a #, django-crontab "
         "can't find it again to remove it."
     )
-    assert ids(("*/5 * * * *", f"{JOBS}.sound", [], {}, suffix)) == ["E007"]
-    assert ids(CRONTAB_COMMAND_SUFFIX=suffix) == ["E007"]
-    assert ids(CRONTAB_COMMAND_PREFIX=suffix) == ["E007"]
+    assert ids(("*/5 * * * *", f"{JOBS}.sound", [], {}, suffix)) == ["W026"]
+    assert ids(CRONTAB_COMMAND_SUFFIX=suffix) == ["W026"]
+    assert ids(CRONTAB_COMMAND_PREFIX=suffix) == ["W026"]
 
 
 @pytest.mark.parametrize(
@@ -332,7 +332,7 @@ def test_w012_schedule_of_all_entries_of_a_call() -> None:
 def test_start_at_boot_is_no_mistake(name: str, apps: list[str]) -> None:
     """cron runs it, whether its target is decorated or not."""
     told = ids(("@reboot", f"{JOBS}.{name}"), INSTALLED_APPS=apps)
-    assert told == ["E006"] * (name == "coroutine" and apps != ZERO_EDIT)
+    assert told == ["W025"] * (name == "coroutine" and apps != ZERO_EDIT)
 
 
 def test_w014_time_zone_that_the_host_does_not_name(
@@ -391,7 +391,7 @@ def test_w008_of_a_job_outside_the_apps(
     with cronjobs(*entries, INSTALLED_APPS=apps), only_jobs_of():
         message, *others = check_crontab()
     assert (message.id, "outside_jobs.job" in message.msg) == ("shedlock.W008", True)
-    assert [other.id for other in others] == ["shedlock.E006", "shedlock.E006"]
+    assert [other.id for other in others] == ["shedlock.W025", "shedlock.W025"]
 
 
 def test_w001_one_name_for_several_targets() -> None:
@@ -549,11 +549,12 @@ def test_typical_mistakes_are_found() -> None:
         ("*/10 * * * *", f"{JOBS}.greedy"),
         ("@daily", CALL, ["digest"]),
     ]
-    expected = "E006 E006 E006 E006 E007 W006 W007 W008 W009"
-    with cronjobs(*mistakes), pytest.raises(SystemCheckError) as refusal:
-        call_command("check", stderr=StringIO())
+    expected = "W025 W025 W025 W025 W026 W006 W007 W008 W009"
+    report = StringIO()
+    with cronjobs(*mistakes):
+        call_command("check", stderr=report)  # one wrong job stops no command
     for number in expected.split():
-        told = str(refusal.value).count(f"(shedlock.{number})")
+        told = report.getvalue().count(f"(shedlock.{number})")
         assert told == expected.count(number), number
 
 
@@ -575,7 +576,7 @@ def test_typical_mistakes_of_zero_edit_are_found() -> None:
         f"{JOBS}.plain": {"schedule": None, "lock_at_least_for": 0},
         f"{JOBS}.coroutine": {"name": f"cron:{JOBS}.plain"},
     }
-    expected = "E003 E006 E007 W001 W007 W008 W009 W012"
+    expected = "E003 W025 W026 W001 W007 W008 W009 W012"
     with (
         cronjobs(
             *mistakes,
@@ -645,6 +646,6 @@ def test_wrong_jobs_and_entries_stop_no_other_at_its_tick(tmp_path: Path) -> Non
     checked = manage("check")
     assert checked.returncode == 1
     assert "(shedlock.E004) shop.jobs can't be imported" in checked.stderr
-    assert "(shedlock.E006) The entry ('* * * * *', 'no.such.job')" in checked.stderr
+    assert "(shedlock.W025) The entry ('* * * * *', 'no.such.job')" in checked.stderr
     started = manage("crontab", "run", tick)
     assert (started.returncode, started.stdout) == (0, "written\n"), started.stderr

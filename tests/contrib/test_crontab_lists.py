@@ -268,7 +268,7 @@ CHECKS = {
     "racers": [],
     "desks": [],
     "ads": ["shedlock.W024"],
-    "surgery": ["shedlock.W024", "shedlock.E007"],
+    "surgery": ["shedlock.W024", "shedlock.W026"],
     "bills": [],
 }
 
@@ -282,4 +282,4 @@ def test_check_finds_what_would_go_wrong_and_nothing_else(
     _, errors = checked.communicate()
     found = re.findall(r"\((shedlock\.\w+)\)", errors)
     assert sorted(found) == sorted(CHECKS[name])
-    assert checked.returncode == ("shedlock.E007" in found)
+    assert checked.returncode == 0

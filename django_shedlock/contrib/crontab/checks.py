@@ -91,16 +91,16 @@ def _has_unnamed_zone() -> bool:
 
 def _check_entries(jobs: object) -> Iterator[CheckMessage]:
     if not isinstance(jobs, list | tuple):
-        yield Error("CRONJOBS must be a list.", id="shedlock.E006")
+        yield Warning("CRONJOBS must be a list.", id="shedlock.W025")
         return
     locked = []
     for job in jobs:
         if flaw := _flaw(job):
-            yield Error(
+            yield Warning(
                 f"The entry {job!r} of CRONJOBS can't run: {flaw}.",
                 hint=f"Write {CrontabEntry.forms}. The path leads to a function, and "
                 "its arguments are strings and numbers.",
-                id="shedlock.E006",
+                id="shedlock.W025",
             )
             continue
         entry = CrontabEntry.parse(job)

@@ -7,7 +7,7 @@ from datetime import UTC
 from zoneinfo import ZoneInfo
 
 from django.conf import settings
-from django.core.checks import CheckMessage, Error, Warning
+from django.core.checks import CheckMessage, Warning
 
 from django_shedlock.clocks import host_now
 from django_shedlock.contrib.crontab.entries import CrontabEntry, cron_time_zone
@@ -23,11 +23,11 @@ DATE_FORMS = [
 def find_line_breaks(where: str, text: str) -> Iterator[CheckMessage]:
     """Report what ends the line for cron, or hides it from django-crontab."""
     if re.search(r"#|(?<!\\)%", text):
-        yield Error(
+        yield Warning(
             f"{where} has a % or #, which breaks the line of the crontab: {text!r}.",
             hint="cron ends the line at %, so write \\%. If the line has a #, "
             "django-crontab can't find it again to remove it.",
-            id="shedlock.E007",
+            id="shedlock.W026",
         )
 
 
