@@ -1,5 +1,6 @@
 """The system checks of settings, providers and decorated jobs."""
 
+import inspect
 import sys
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
@@ -14,6 +15,7 @@ from django.conf import settings
 from django.core import management
 from django.core.checks import CheckMessage, Error, Warning
 from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import BaseCommand
 
 from django_shedlock import conf
 from django_shedlock.durations import format_duration, parse_duration
@@ -26,6 +28,7 @@ from django_shedlock.registry.jobs import (
     Job,
     decorated_job,
     is_command,
+    path_of,
     registered_jobs,
 )
 
@@ -93,6 +96,7 @@ def check_jobs(**kwargs: object) -> list[CheckMessage]:
     for job in sorted(registered_jobs, key=attrgetter("path")):
         paths[job.provider, job.name].add(job.path)
         messages += find_shadowed(job)
+        messages += find_unlocked_body(job)
         try:
             provider = get_provider(job.provider)
             lock = job.request.configuration()
@@ -189,6 +193,28 @@ def find_shadowed(job: Job) -> Iterator[CheckMessage]:
         "SHEDLOCK_COMMANDS.",
         id="shedlock.W020",
     )
+
+
+def find_unlocked_body(job: Job) -> Iterator[CheckMessage]:
+    """Warn of a command whose ``run_from_argv()`` does the work, without the lock."""
+    if not is_command(job.target):
+        return
+    # The arguments are not parsed yet, so there is no lock for this method.
+    kinds = job.target.__mro__[: job.target.__mro__.index(BaseCommand)]
+    for kind in (kind for kind in kinds if "run_from_argv" in vars(kind)):
+        method = inspect.unwrap(vars(kind)["run_from_argv"])
+        called = getattr(getattr(method, "__code__", None), "co_names", ())
+        if not {"run_from_argv", "execute", "handle"}.isdisjoint(called):
+            continue
+        yield Warning(
+            f"{job.path}, with the lock {job.name!r}: `manage.py` runs it without its "
+            f"lock, because run_from_argv() of {path_of(kind)} neither calls super() "
+            "nor handle().",
+            hint="Move the work into handle(). If the command is not yours, start it "
+            "by `manage.py shedlock run NAME -- ...` instead.",
+            id="shedlock.W020",
+        )
+        return
 
 
 def find_too_long(

@@ -48,9 +48,11 @@ def lock_command(command: BaseCommand, name: str) -> BaseCommand:
     Return the command under the lock that the setting gives it by this name.
 
     One that has a lock of its own keeps it. Raises ``InvalidLockConfiguration`` if the
-    lock can't work.
+    lock can't work. What is no ``BaseCommand`` stays as it is: a check reports it.
     """
     kind = type(command)
+    if not isinstance(command, BaseCommand):
+        return command
     if name in NEVER_LOCKED_COMMANDS or decorated_job(kind) is not None:
         return command
     if (kind, name) not in _locked:
@@ -104,30 +106,56 @@ def import_commands() -> Iterator[CheckMessage]:
     """Make the jobs of the setting known; report each one that gets no lock by it."""
     apps = management.get_commands()
     for name in conf.COMMANDS.value:
-        try:
-            if name in NEVER_LOCKED_COMMANDS:
-                problem = "this command has no business under a lock"
-                hint = "Remove it. A job that it starts has a lock of its own."
-            elif name not in apps:
-                nearest = get_close_matches(str(name), apps, n=1)
-                problem = "there is no such command"
-                hint = "Give the name of a command of one of INSTALLED_APPS"
-                hint += f". Did you mean {nearest[0]!r}?" if nearest else "."
+        entry = f"SHEDLOCK_COMMANDS[{name!r}]"
+        if name in NEVER_LOCKED_COMMANDS:
+            problem = "this command has no business under a lock"
+            hint = "Remove it. A job that it starts has a lock of its own."
+        elif name not in apps:
+            nearest = get_close_matches(str(name), apps, n=1)
+            problem = "there is no such command"
+            hint = "Give the name of a command of one of INSTALLED_APPS"
+            hint += f". Did you mean {nearest[0]!r}?" if nearest else "."
+        else:
+            try:
+                command = _load_unlocked(apps[name], name)
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # whatever its module raises, or an exit
+                text = f"{entry}: it can't be imported, so it can't run: "
+                hint = "Install what it needs, or remove the entry."
+                # A warning: other hosts may have what it needs.
+                yield Warning(text + described(error), hint=hint, id="shedlock.W002")
+                continue
+            if not isinstance(command, BaseCommand):
+                yield _foreign_command(entry, command)
+                continue
+            try:
+                command = lock_command(command, name)
+            except InvalidLockConfiguration as error:
+                problem, hint = str(error).rstrip("."), "Correct its options."
+            except Exception as error:  # whatever the metaclass of its class raises
+                problem = f"it can't be locked: {described(error)}"
+                hint = "Remove it, and start the command by `shedlock run`."
             else:
-                command = management.load_command_class(apps[name], name)
                 if type(command) in _locked.values():
                     yield from _check_migrate(type(command), name)
                     continue
                 job = decorated_job(type(command))
                 problem = f"it is decorated, with the lock {job and job.name!r}"
                 hint = "Its options here have no effect: remove them."
-        except InvalidLockConfiguration as error:
-            problem, hint = str(error).rstrip("."), "Correct its options."
-        except Exception as error:  # whatever the command's module raises
-            problem = f"it can't be imported: {described(error)}"
-            hint = "Make it importable, or remove it."
-        text = f"SHEDLOCK_COMMANDS[{name!r}]: {problem}."
-        yield Error(text, hint=hint, id="shedlock.E009")
+        yield Error(f"{entry}: {problem}.", hint=hint, id="shedlock.E009")
+
+
+def _foreign_command(entry: str, command: object) -> CheckMessage:
+    kind = type(command)
+    return Warning(
+        f"{entry}: it runs without a lock, because it is no BaseCommand but a "
+        f"{kind.__module__}.{kind.__qualname__}.",
+        hint="Remove the entry. If the command is yours, put @scheduler_lock below "
+        "@click.command(), next to the function; otherwise start it by "
+        "`manage.py shedlock run NAME -- ...`.",
+        id="shedlock.W020",
+    )
 
 
 def _check_migrate(kind: type[BaseCommand], name: str) -> Iterator[CheckMessage]:

@@ -19,6 +19,7 @@ from django_shedlock.execution.executor import (
 from django_shedlock.locks.configuration import LockOptions
 from django_shedlock.registry.jobs import (
     Job,
+    decorated_job,
     is_command,
     path_of,
     registered_jobs,
@@ -140,7 +141,22 @@ def _lock(
         return locked
     command: Any = target
     command.handle = locked  # not execute(), so that Django's own checks come first
+    if command.execute is not BaseCommand.execute:
+        command.execute = _locked_execute(command.execute, job)
     return command
+
+
+def _locked_execute(execute: Callable[..., Any], job: Job) -> Callable[..., object]:
+    """Lock an ``execute()`` that may do the work itself; handle() re-enters."""
+    locked = _locked(execute, job)
+
+    @functools.wraps(execute)
+    def run(self: BaseCommand, *args: object, **options: object) -> object:
+        # A subclass that overrides handle() is not locked, so its execute() isn't.
+        is_locked = decorated_job(type(self)) is job
+        return (locked if is_locked else execute)(self, *args, **options)
+
+    return run
 
 
 def _lockable(target: object, name: str | None) -> Callable[..., object]:

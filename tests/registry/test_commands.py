@@ -80,6 +80,74 @@ class Command(BaseCommand, metaclass=Typed):
     def handle(room):
         ran.append(room)
 """
+REFUSES = """
+from django.core.management.base import BaseCommand
+
+class Command(BaseCommand):
+    def __init_subclass__(cls, **options):
+        raise TypeError("no subclasses")
+"""
+IN_EXECUTE = """
+from django.core.management.base import BaseCommand
+from tests.support.jobs import ran
+
+class Command(BaseCommand):
+    requires_system_checks = []
+
+    def add_arguments(self, parser):
+        parser.add_argument("--room", default="all rooms")
+
+    def execute(self, *args, **options):
+        ran.append(options["room"])
+        return super().execute(*args, **options)
+
+    def handle(self, *args, room, **options):
+        ran.append("end")
+"""
+IN_EXECUTE_DECORATED = IN_EXECUTE.replace(
+    "class Command",
+    "@__import__('django_shedlock').scheduler_lock('sweep')\nclass Command",
+)
+EXECUTE_WITHOUT_LOCK = """
+from others.management.commands.sweep import Command
+
+class Command(Command):
+    def handle(self, *args, room, **options):
+        pass
+"""
+IN_RUN_FROM_ARGV = """
+from django.core.management.base import BaseCommand
+from tests.support.jobs import ran
+
+class Command(BaseCommand):
+    def run_from_argv(self, argv):
+        ran.append(argv[-1])
+
+    def handle(self, *args, **options):
+        pass
+"""
+AFTER_RUN_FROM_ARGV = """
+from django.core.management.base import BaseCommand
+
+class Command(BaseCommand):
+    def run_from_argv(self, argv):
+        super().run_from_argv(argv[:2])
+
+    def handle(self, *args, **options):
+        pass
+"""
+CLICK = """
+import djclick as click
+from tests.support.jobs import ran
+
+@click.command()
+@click.option("--room", default="all rooms")
+def command(room):
+    ran.append(room)
+"""
+CLICK_DECORATED = CLICK.replace(
+    "def command", "@__import__('django_shedlock').scheduler_lock('sweep')\ndef command"
+)
 APPS = ["django_shedlock", "django_shedlock.beat", "others"]
 NAME_A_COMMAND = "Give the name of a command of one of INSTALLED_APPS"
 CORRECT_IT = "Correct its options."
@@ -251,9 +319,9 @@ def test_decorated_command_keeps_its_lock(others: Any) -> None:
             CORRECT_IT,
         ),
         (
-            {"broken": {}},
-            "['broken']: it can't be imported: ZeroDivisionError",
-            "Make it importable, or remove it.",
+            {"refuses": {}},
+            "['refuses']: it can't be locked: TypeError: no subclasses.",
+            "Remove it, and start the command by `shedlock run`.",
         ),
     ],
 )
@@ -261,12 +329,107 @@ def test_e009_entry_without_effect(
     others: Any, commands: Any, told: str, hint: str
 ) -> None:
     """E009 names the entry, what is wrong, and what to do."""
-    others("others", "broken", "1 / 0\n")
+    others("others", "refuses", REFUSES)
     with override_settings(SHEDLOCK_COMMANDS=commands):
         [message] = [m for m in check_jobs() if m.id == "shedlock.E009"]
     assert message.msg.startswith("SHEDLOCK_COMMANDS[")
     assert told in message.msg
     assert message.hint == hint
+
+
+@pytest.mark.parametrize("code", ["1 / 0\n", "raise SystemExit(1)\n"])
+def test_w002_command_that_cannot_be_imported(others: Any, code: str) -> None:
+    """W002 is a warning, so it does not stop ``migrate`` and all other commands."""
+    others("others", "broken", code)
+    with override_settings(SHEDLOCK_COMMANDS={"broken": {}, "sweep": {}}):
+        [message] = check_jobs()
+        with held_elsewhere("sweep"):
+            by_code()
+    assert (message.id, message.is_serious()) == ("shedlock.W002", False)
+    told = "SHEDLOCK_COMMANDS['broken']: it can't be imported, so it can't run: "
+    assert message.msg.startswith(told)
+    assert message.hint == "Install what it needs, or remove the entry."
+    assert ran == []
+
+
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("code", [IN_EXECUTE, IN_EXECUTE_DECORATED])
+def test_work_in_execute_is_locked(
+    others: Any, start: Callable[[], None], code: str
+) -> None:
+    """A command that overrides execute() does nothing at all while it is skipped."""
+    others("others", "sweep", code)
+    with override_settings(**LOCKED):
+        with held_elsewhere("sweep"):
+            start()
+        assert ran == []
+        start()
+    assert ran == ["hall", "end"]
+    assert LockRun.objects.count() == 1
+
+
+def test_work_in_execute_is_locked_under_a_name_with_fields(others: Any) -> None:
+    """The options of execute() fill the fields of the name as those of handle() do."""
+    others("others", "sweep", IN_EXECUTE)
+    with override_settings(SHEDLOCK_COMMANDS={"sweep": {"name": "sweep:{room}"}}):
+        with held_elsewhere("sweep:hall"):
+            by_code()
+            call_command("sweep", room="cellar")
+    assert ran == ["cellar", "end"]
+
+
+def test_execute_of_a_subclass_with_its_own_handle_is_not_locked(others: Any) -> None:
+    """The lock belongs to the decorated class, whose handle() the subclass replaces."""
+    others("others", "sweep", IN_EXECUTE_DECORATED)
+    others("others", "deeper", EXECUTE_WITHOUT_LOCK)
+    with held_elsewhere("sweep"):
+        call_command("deeper", room="hall")
+    assert ran == ["hall"]
+
+
+@pytest.mark.parametrize("code", [IN_RUN_FROM_ARGV, AFTER_RUN_FROM_ARGV])
+def test_w020_work_in_run_from_argv(others: Any, code: str) -> None:
+    """W020 names a command whose run_from_argv() does the work without the lock."""
+    others("others", "sweep", code)
+    with override_settings(**LOCKED):
+        messages = check_jobs()
+    told = [
+        (m.id, m.hint, "'sweep': `manage.py` runs it without" in m.msg)
+        for m in messages
+    ]
+    hint = (
+        "Move the work into handle(). If the command is not yours, start it by "
+        "`manage.py shedlock run NAME -- ...` instead."
+    )
+    expected = {IN_RUN_FROM_ARGV: [("shedlock.W020", hint, True)]}
+    assert told == expected.get(code, [])
+
+
+def test_w020_command_of_django_click(others: Any) -> None:
+    """A command of django-click runs without a lock, and W020 says what helps."""
+    pytest.importorskip("djclick")
+    others("others", "sweep", CLICK)
+    with override_settings(**LOCKED):
+        [message] = check_jobs()
+        with held_elsewhere("sweep"):
+            by_command_line()
+            call_command("sweep", "--room", "cellar")
+    assert ran == ["hall", "cellar"]
+    assert (message.id, message.is_serious()) == ("shedlock.W020", False)
+    assert "it is no BaseCommand but a djclick.adapter.CommandAdapter." in message.msg
+    assert "@scheduler_lock below @click.command()" in str(message.hint)
+
+
+def test_command_of_django_click_with_the_decorator(others: Any) -> None:
+    """The hint of W020 works: the decorator below ``@click.command()`` locks it."""
+    pytest.importorskip("djclick")
+    others("others", "sweep", CLICK_DECORATED)
+    with held_elsewhere("sweep"):
+        by_command_line()
+        call_command("sweep", "--room", "cellar")
+    assert ran == []
+    by_command_line()
+    assert ran == ["hall"]
 
 
 def test_wrong_options_stop_the_command() -> None:
