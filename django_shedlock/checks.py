@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from difflib import get_close_matches
 from importlib.util import find_spec
 from operator import attrgetter
 from typing import Any
@@ -34,9 +35,25 @@ from django_shedlock.registry.jobs import (
 
 
 def check_settings(**kwargs: object) -> list[CheckMessage]:
-    """Check the types of the settings, and that no duration is negative."""
+    """Check the names and types of the settings, and that no duration is negative."""
     problems = map(_setting_problem, conf.SETTINGS)
-    return [Error(problem, id="shedlock.E001") for problem in problems if problem]
+    errors = [Error(problem, id="shedlock.E001") for problem in problems if problem]
+    return [*errors, *_unknown_settings()]
+
+
+def _unknown_settings() -> Iterator[CheckMessage]:
+    prefix = "SHEDLOCK_"
+    known = [setting.name.removeprefix(prefix) for setting in conf.SETTINGS]
+    for name in sorted(name for name in dir(settings) if name.startswith(prefix)):
+        own_name = name.removeprefix(prefix)
+        if own_name in known:
+            continue
+        nearest = get_close_matches(own_name, known, n=1)
+        yield Warning(
+            f"{name} has no effect: there is no such setting.",
+            hint=f"Did you mean {prefix}{nearest[0]}?" if nearest else "Remove it.",
+            id="shedlock.W023",
+        )
 
 
 def check_tenants(**kwargs: object) -> list[CheckMessage]:
@@ -222,23 +239,35 @@ def find_too_long(
 ) -> Iterator[CheckMessage]:
     """Warn of durations that skip a tick which comes ``interval`` later."""
     between = f"the time between two ticks ({format_duration(interval)})"
-    if lock.lock_at_least_for >= interval:
+    lock_at_least_for = lock.lock_at_least_for
+    if lock_at_least_for >= interval:
+        lock_at_least_for = min(timedelta(minutes=1), interval / 2)
         yield Warning(
             f"{job} starves: lock_at_least_for "
             f"({format_duration(lock.lock_at_least_for)}) of its lock {lock.name!r} is "
             f"not shorter than {between}, so its own next tick is skipped.",
-            hint="Use half of that, or less; a minute is usually enough.",
+            hint="Write, for example: "
+            f'lock_at_least_for="{format_duration(lock_at_least_for)}".',
             id="shedlock.W007",
         )
     if lock.lock_at_most_for >= interval:
+        shorter = max(_rounded_down(interval * 4 / 5), lock_at_least_for)
         yield Warning(
             f"{job}: lock_at_most_for ({lock.lease}) of its lock {lock.name!r} is not "
             f"shorter than {between}. If a worker dies, its lock stays held for up to "
             f"{lock.lease}, and the job is skipped at each tick until then "
             f"({lock.lock_at_most_for // interval} at the most).",
-            hint="Shorten it, with keep_alive=True if the job may take longer.",
+            hint="Write, for example: "
+            f'lock_at_most_for="{format_duration(shorter)}", keep_alive=True. Then the '
+            "lease is extended while the job runs.",
             id="shedlock.W008",
         )
+
+
+def _rounded_down(duration: timedelta) -> timedelta:
+    """Return it in whole minutes, unless it is shorter than two."""
+    minute = timedelta(minutes=1)
+    return duration // minute * minute if duration >= 2 * minute else duration
 
 
 def _setting_problem(setting: conf.Setting[Any]) -> str | None:

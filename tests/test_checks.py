@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from django_shedlock import (
     LockProviderError,
     checks,
     clocks,
+    conf,
     hold,
     scheduler_lock,
 )
@@ -37,8 +39,9 @@ pytestmark = pytest.mark.django_db(databases=BOTH)
 TWINS = "tests.apps.twins"
 MEMORY = "django_shedlock.providers.memory.MemoryLockProvider"
 DURATION_HINTS = {
-    "shedlock.W007": "Use half of that, or less; a minute is usually enough.",
-    "shedlock.W008": "Shorten it, with keep_alive=True if the job may take longer.",
+    "shedlock.W007": 'Write, for example: lock_at_least_for="1m".',
+    "shedlock.W008": 'Write, for example: lock_at_most_for="12m", keep_alive=True. '
+    "Then the lease is extended while the job runs.",
 }
 FITTING: dict[str, Any] = {"schedule": "*/15 * * * *", "lock_at_most_for": "14m59s"}
 
@@ -188,6 +191,68 @@ def test_w007_and_w008_of_a_schedule(options: Any, numbers: str) -> None:
         assert "'job.name'" in message.msg
         assert "not shorter than the time between two ticks (15m)" in message.msg
         assert message.hint == DURATION_HINTS[str(message.id)]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "least", "line"),
+    [
+        ("*/5 * * * *", "0s", 'lock_at_most_for="4m"'),
+        ("* * * * *", "30s", 'lock_at_most_for="48s"'),
+        ("* * * * *", "55s", 'lock_at_most_for="55s"'),
+        ("* * * * *", "1m", 'lock_at_most_for="48s"'),
+        ("0 * * * *", "0s", 'lock_at_most_for="48m"'),
+    ],
+)
+def test_hints_of_w007_and_w008_can_be_pasted(
+    schedule: str, least: str, line: str
+) -> None:
+    """A job with the options that both hints name has nothing more to say."""
+
+    def options(hint: str | None) -> dict[str, Any]:
+        code = re.findall(r"Write, for example: (.*?)\.(?: |$)", str(hint))
+        return dict(eval(f"dict({code[0]})"))
+
+    @scheduler_lock("job", schedule=schedule, lock_at_least_for=least)
+    def job() -> None: ...
+
+    messages = checks.check_jobs()
+    assert line in str(messages[-1].hint)
+    pasted = {"lock_at_least_for": least}
+    for message in messages:
+        pasted |= options(message.hint)
+    with only_jobs_of():
+
+        @scheduler_lock("job", schedule=schedule, **pasted)
+        def sound() -> None: ...
+
+        assert checks.check_jobs() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("SHEDLOCK_COMMAND", "Did you mean SHEDLOCK_COMMANDS?"),
+        (
+            "SHEDLOCK_LOCK_AT_MOST_FOR",
+            "Did you mean SHEDLOCK_DEFAULT_LOCK_AT_MOST_FOR?",
+        ),
+        ("SHEDLOCK_XYZ", "Remove it."),
+    ],
+)
+def test_w023_misspelt_setting(name: str, hint: str) -> None:
+    """W023 names a setting that does not exist, and the one that is probably meant."""
+    with override_settings(**{name: {}}):
+        [message] = checks.check_settings()
+    assert message.id == "shedlock.W023"
+    assert message.msg == f"{name} has no effect: there is no such setting."
+    assert message.hint == hint
+
+
+def test_settings_that_exist_are_no_w023() -> None:
+    """All settings of the package may stand in the project's settings."""
+    values = {setting.name: setting.default for setting in conf.SETTINGS}
+    with override_settings(**values):
+        assert found(checks.check_settings(), "W023") == []
 
 
 def test_w008_says_what_happens() -> None:
