@@ -40,6 +40,12 @@ COMMANDS = [
 """With these a newcomer begins; CI takes them from the README."""
 
 INSTALL_BENCHMARKS = "$ python -m pip install -e . --group benchmarks"
+FOREIGN_FILES = (
+    "netbox_shedlock/__init__.py",
+    "netbox/configuration.py",
+    "netbox/local_settings.py",
+    "shop_settings.py",
+)
 NOT_RUN = {
     ("CONTRIBUTING.rst", "$ python3 -m venv .venv"),
     ("CONTRIBUTING.rst", "$ python -m benchmarks.imports --rounds 20"),
@@ -86,6 +92,7 @@ NOT_RUN = {
     ("README.rst", '$ python -m pip install "django-shedlock[postgres]"'),
     ("docs/howto/adopt.rst", "$ python -m pip install django-shedlock"),
     ("docs/howto/django_crontab.rst", "$ python manage.py crontab add"),
+    *(("docs/howto/installed_apps.rst", f"# {name}") for name in FOREIGN_FILES),
     (
         "docs/howto/any_program.rst",
         "$ python manage.py shedlock run --wait 10m --on-skip-exit 1 deploy -- "

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from django.apps import apps
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.dispatch import receiver
@@ -41,6 +42,12 @@ def get_provider(alias: str = "default") -> LockProvider:
             backend = parameters["BACKEND"]
             provider = import_string(backend)(alias, **parameters.get("OPTIONS", {}))
         except Exception as error:  # a backend may raise anything
+            if isinstance(error, RuntimeError) and not _has_app():
+                raise ImproperlyConfigured(
+                    f"The lock provider {alias!r} needs tables, but the app that has "
+                    'them is missing: put "django_shedlock" into INSTALLED_APPS, and '
+                    "run `manage.py migrate`."
+                ) from error
             # The options may hold passwords, and logs and checks show this text.
             raise ImproperlyConfigured(
                 f"SHEDLOCK_PROVIDERS[{alias!r}], with the BACKEND {backend!r}, gives "
@@ -52,6 +59,11 @@ def get_provider(alias: str = "default") -> LockProvider:
             )
         _providers[alias] = provider
         return provider
+
+
+def _has_app() -> bool:
+    # A store that is no database works without the app.
+    return not apps.apps_ready or apps.is_installed("django_shedlock")
 
 
 def provider_instances() -> dict[str, LockProvider]:
