@@ -36,7 +36,7 @@ LOGGING = {
 @contextmanager
 def database() -> Iterator[None]:
     """Give the body an empty database of the store that the environment names."""
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
+    os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
     django.setup()
     from django.conf import settings
     from django.test.utils import get_runner, setup_test_environment

@@ -148,7 +148,7 @@ def need_somebody(records: int) -> None:
 
 def act(action: str) -> None:
     """Do it in the benchmark's database, and print what it costs."""
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
+    os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
     import django
 
     django.setup()

@@ -1,6 +1,12 @@
 """A project with one app, on the store that the environment names."""
 
+import os
+
 from tests.support.stores import chosen_store, databases
+
+# They would lead the tests to another server than the URL's, or change how it answers.
+for variable in ("PGHOSTADDR", "PGOPTIONS", "PGSERVICE"):
+    os.environ.pop(variable, None)
 
 STORE = chosen_store()
 DATABASES = databases(STORE)

@@ -18,9 +18,9 @@ PARTS = ["tests/core_alone", "tests/execution/test_executor.py", "tests/history"
 def test_suite_passes_with_the_core_alone() -> None:
     """Locks, history, the plain admin and the command need no other app."""
     options = ["-q", "-p", "no:cacheprovider", "-m", "not slow"]
+    options += ["--ds", "tests.core_settings"]
     environment = {
         **os.environ,
-        "DJANGO_SETTINGS_MODULE": "tests.core_settings",
         "SHEDLOCK_TEST_SUFFIX": f"_core{os.getpid()}",
     }
     done = subprocess.run(

@@ -42,7 +42,7 @@ README = DOCUMENTS["README.rst"]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 BEHAVIOURS = 17
 SHEDLOCK = "https://github.com/lukas-krecan/ShedLock"
-ENVIRONMENT = r"SHEDLOCK_(TEST_\w+|REQUIRE_STORES|OFF|HELD_BY)"
+ENVIRONMENT = r"SHEDLOCK_((TEST|EXAMPLE)_\w+|REQUIRE_STORES|OFF|HELD_BY)"
 """Variables of the tests, of the example and of child processes: no settings."""
 
 

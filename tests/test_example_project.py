@@ -48,6 +48,11 @@ from example.triggers import cron_hash
 
 print(*map(cron_hash, settings.CRONJOBS))
 """
+PRINT_DATABASE = """
+from django.db import connection
+
+print(connection.vendor, connection.settings_dict["NAME"])
+"""
 CELERY_WORKER = """
 from celery.__main__ import main
 
@@ -188,8 +193,43 @@ def test_demo_runs_after_one_that_was_killed(
 @pytest.mark.postgres_only
 @pytest.mark.django_db
 def test_demo_on_postgresql(database: Database) -> None:
-    """With DATABASE_URL the demo shows the same."""
+    """With SHEDLOCK_EXAMPLE_DATABASE_URL the demo shows the same."""
     assert_demo_is_right(database, environment(**database.variables))
+
+
+@once
+@pytest.mark.parametrize(
+    "command",
+    [
+        [str(MANAGE), "shell", "-c", PRINT_DATABASE],
+        ["-c", f"import example.celery\n{PRINT_DATABASE}"],
+    ],
+    ids=["manage.py", "celery"],
+)
+def test_example_leaves_the_readers_project_alone(
+    tmp_path: Path, command: list[str]
+) -> None:
+    """The example ignores the database and the settings that the shell names."""
+    own = environment(
+        DJANGO_SETTINGS_MODULE="mysite.settings",
+        DATABASE_URL="postgres://postgres@127.0.0.1:5432/mysite",
+        SQLITE_FILE=str(tmp_path / "mysite.sqlite3"),
+        SHEDLOCK_EXAMPLE_FILE=str(tmp_path / "example.sqlite3"),
+    )
+    done = subprocess.run(
+        [sys.executable, *command], env=own, capture_output=True, text=True
+    )
+    last = done.stdout.splitlines()[-1:]
+    assert last == [f"sqlite {tmp_path / 'example.sqlite3'}"], done.stderr
+
+
+@once
+def test_settings_of_the_queue_are_an_option(tmp_path: Path) -> None:
+    """``--settings`` chooses the example's other settings, as its README says."""
+    own = environment(SHEDLOCK_EXAMPLE_FILE=str(tmp_path / "example.sqlite3"))
+    code = "from django.conf import settings; print(settings.SETTINGS_MODULE)"
+    shell = manage("shell", "--settings", WITH_QUEUE, "-c", code, environment=own)
+    assert shell.stdout.splitlines()[-1:] == [WITH_QUEUE], shell.stderr
 
 
 @once
@@ -242,7 +282,7 @@ def test_one_celery_worker_runs_a_tick(
         "celery.apps.worker",
         "celery.bin.worker",
         "example.celery",
-        CELERY_FOLDER=str(tmp_path / "queue"),
+        SHEDLOCK_EXAMPLE_QUEUE=str(tmp_path / "queue"),
     )
     command = ["celery", "-A", "example", "worker", "--pool=solo", "--loglevel=INFO"]
     workers = []

@@ -7,11 +7,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from typing import IO
+from typing import IO, Any
 
 import pytest
 
 from tests.__main__ import Run, fails, main
+from tests.support.paths import ROOT
 from tests.support.stores import REQUIRED, STORE_VARIABLE, URL_VARIABLES
 from tests.support.waiting import wait_for
 
@@ -32,6 +33,38 @@ def run(code: str, output: IO[str] | None) -> Run:
         text=True,
     )
     return Run("postgres", process, output)
+
+
+@pytest.mark.once
+def test_suite_leaves_the_readers_project_alone() -> None:
+    """The tests ignore the settings, and the server, that the shell names."""
+    readers = {
+        "DJANGO_SETTINGS_MODULE": "mysite.settings",
+        "DATABASE_URL": "postgres://postgres@127.0.0.1:5432/mysite",
+        "PGHOSTADDR": "192.0.2.1",
+    }
+    code = "import os, tests.settings; print(os.environ.get('PGHOSTADDR'))"
+    test = "tests/test_suite.py::test_settings_are_those_of_the_tests"
+    pytest_run = ["-m", "pytest", "-q", "-p", "no:cacheprovider", test]
+    commands = (["-c", code], pytest_run)
+    without_server, run_of_one = (
+        subprocess.run(
+            [sys.executable, *command],
+            cwd=ROOT,
+            env={**os.environ, **readers},
+            capture_output=True,
+            text=True,
+        )
+        for command in commands
+    )
+    assert without_server.stdout == "None\n", without_server.stderr
+    assert "1 passed" in run_of_one.stdout, run_of_one.stdout + run_of_one.stderr
+
+
+@pytest.mark.once
+def test_settings_are_those_of_the_tests(settings: Any) -> None:
+    """Each run has the settings of the tests, also beside a project of the reader's."""
+    assert settings.SETTINGS_MODULE == "tests.settings"
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,10 @@ from celery.schedules import crontab
 
 from django_shedlock import scheduler_lock
 
-os.environ.setdefault("DJANGO_SETTINGS_MODULE", "example.settings")
+os.environ["DJANGO_SETTINGS_MODULE"] = "example.settings"
 
-FOLDER = Path(os.environ.get("CELERY_FOLDER", Path(__file__).parent.parent / "queue"))
+QUEUE = Path(__file__).parent.parent / "queue"
+FOLDER = Path(os.environ.get("SHEDLOCK_EXAMPLE_QUEUE", QUEUE))
 FOLDERS = ("data_folder_in", "data_folder_out", "control_folder")
 
 app = Celery("example", broker="filesystem://")

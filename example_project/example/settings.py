@@ -1,4 +1,4 @@
-"""SQLite beside manage.py, or the PostgreSQL of ``DATABASE_URL``."""
+"""SQLite beside manage.py, or the PostgreSQL of ``SHEDLOCK_EXAMPLE_DATABASE_URL``."""
 
 import os
 from pathlib import Path
@@ -23,7 +23,7 @@ def postgres(url: str) -> dict[str, Any]:
 
 SQLITE = {
     "ENGINE": "django.db.backends.sqlite3",
-    "NAME": os.environ.get("SQLITE_FILE", BASE_DIR / "example.sqlite3"),
+    "NAME": os.environ.get("SHEDLOCK_EXAMPLE_FILE", BASE_DIR / "example.sqlite3"),
     # Three workers write at once: they wait for each other instead of failing.
     "OPTIONS": {
         "timeout": 60,
@@ -32,7 +32,9 @@ SQLITE = {
     },
 }
 
-DATABASE_URL = os.environ.get("DATABASE_URL")
+# Not DATABASE_URL: the shell may have one for the reader's own project, and the demo
+# migrates its database, and adds the superuser admin with the password admin.
+DATABASE_URL = os.environ.get("SHEDLOCK_EXAMPLE_DATABASE_URL")
 DATABASES = {"default": postgres(DATABASE_URL) if DATABASE_URL else SQLITE}
 
 SECRET_KEY = "this is an example, so everybody may know it"

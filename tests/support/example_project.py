@@ -102,14 +102,18 @@ def new_database(folder: Path, blocker: DjangoDbBlocker) -> Iterator[Database]:
             "NAME": file,
             "OPTIONS": {"timeout": PATIENCE},
         }
-        yield Database({"SQLITE_FILE": file}, settings, blocker)
+        yield Database({"SHEDLOCK_EXAMPLE_FILE": file}, settings, blocker)
         return
     name = f"shedlock_example_{uuid4().hex}"
     settings = {**connections["default"].settings_dict, "NAME": name}
     with blocker.unblock():
         _on_server(f"CREATE DATABASE {name}")
     try:
-        yield Database({"DATABASE_URL": _postgres_url(settings)}, settings, blocker)
+        yield Database(
+            {"SHEDLOCK_EXAMPLE_DATABASE_URL": _postgres_url(settings)},
+            settings,
+            blocker,
+        )
     finally:
         with blocker.unblock():
             # Not by FORCE: only a superuser may end the server's own workers.
@@ -135,7 +139,7 @@ def _postgres_url(settings: dict[str, Any]) -> str:
 
 def environment(*folders: Path, **variables: str) -> dict[str, str]:
     """Return the environment of a process that imports from these folders first."""
-    ours = {"DJANGO_SETTINGS_MODULE", "DATABASE_URL", "SHEDLOCK_OFF"}
+    ours = {"DJANGO_SETTINGS_MODULE", "SHEDLOCK_EXAMPLE_DATABASE_URL", "SHEDLOCK_OFF"}
     inherited = {k: v for k, v in os.environ.items() if k not in ours}
     path = [*map(str, folders), str(MANAGE.parent), os.environ.get("PYTHONPATH", "")]
     return {

@@ -65,7 +65,8 @@ def show(screen: Screen) -> None:
 
 def tell_where_to_look(screen: Screen) -> None:
     """Write how to see the locks in the admin."""
-    where = "  (with this DATABASE_URL)" if settings.DATABASE_URL else ""
+    variable = "SHEDLOCK_EXAMPLE_DATABASE_URL"
+    where = f"  (with this {variable})" if settings.DATABASE_URL else ""
     screen.title("Every job ran once. See the locks in the admin")
     screen.write(f"  start    {sys.orig_argv[0]} {sys.argv[0]} runserver{where}")
     screen.write(f"  address  {ADDRESS}")
