@@ -24,7 +24,9 @@ from django_shedlock.exceptions import InvalidLockConfiguration
 from django_shedlock.locks.configuration import ZERO, LockConfiguration
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.base import Place
+from django_shedlock.registry.commands import is_name_shared_on_purpose
 from django_shedlock.registry.discovery import import_jobs
+from django_shedlock.registry.flags import find_calls_that_look
 from django_shedlock.registry.jobs import (
     Job,
     decorated_job,
@@ -109,11 +111,12 @@ def check_jobs(**kwargs: object) -> list[CheckMessage]:
     if any(map(_setting_problem, conf.SETTINGS)):
         return []
     messages = import_jobs()
-    paths: dict[tuple[str, str], set[str]] = defaultdict(set)
+    sharers: dict[tuple[str, str], list[Job]] = defaultdict(list)
     for job in sorted(registered_jobs, key=attrgetter("path")):
-        paths[job.provider, job.name].add(job.path)
+        sharers[job.provider, job.name].append(job)
         messages += find_shadowed(job)
         messages += find_unlocked_body(job)
+        messages += find_calls_that_look(job)
         try:
             provider = get_provider(job.provider)
             lock = job.request.configuration()
@@ -125,8 +128,9 @@ def check_jobs(**kwargs: object) -> list[CheckMessage]:
             continue
         if (schedule := lock.schedule) is not None:
             messages += find_too_long(job.path, lock, schedule.interval)
-    for (_, name), owners in paths.items():
-        if len(owners) > 1:
+    for (_, name), jobs in sharers.items():
+        owners = {job.path for job in jobs}
+        if len(owners) > 1 and not is_name_shared_on_purpose(jobs):
             messages.append(shared_name(name, owners))
     return messages
 

@@ -2,7 +2,8 @@
 The signals, and their receivers that write the log.
 
 The sender is the provider's class. Every signal has ``lock``, with these exceptions:
-``lock_not_acquired`` has ``configuration``, ``holder`` and ``provider``.
+``lock_not_acquired`` has ``configuration``, ``holder``, ``provider``, and ``caller``,
+the name of another management command in whose ``handle()`` it happened, or ``None``.
 ``lock_force_released`` and ``lock_force_extended`` have ``action``, an
 ``OperatorAction``, and ``before``, the lock's status before it; the latter also
 ``lock_at_most_for``. The console sends ``lock_paused`` and ``lock_resumed`` with the
@@ -122,10 +123,14 @@ def log_acquired(*, lock: Any, **kwargs: Any) -> None:
 
 
 @receiver(lock_not_acquired)
-def log_not_acquired(*, configuration: Any, holder: Any, **kwargs: Any) -> None:
-    """Log at INFO that a job is skipped, and who holds its lock or has run its tick."""
+def log_not_acquired(
+    *, configuration: Any, holder: Any, caller: str | None = None, **kwargs: Any
+) -> None:
+    """Log at INFO that a job is skipped, why, and which command called it, if any."""
     if logger.isEnabledFor(logging.INFO):
-        logger.info("Lock %r not acquired: %s.", configuration.name, holder.reason)
+        remark = "" if caller is None else f" The command {caller!r} called it."
+        text = "Lock %r not acquired: %s.%s"
+        logger.info(text, configuration.name, holder.reason, remark)
 
 
 @receiver(lock_extended)

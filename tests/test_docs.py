@@ -31,7 +31,7 @@ from django_shedlock.console.monitoring.health import HealthCheck
 from django_shedlock.contrib.pings import apps
 from django_shedlock.contrib.slugs import slug_of
 from django_shedlock.history import recording, texts
-from django_shedlock.locks.configuration import LockOptions
+from django_shedlock.registry.decorators import JobOptions
 from tests.support.documents import Document, all_documents
 from tests.support.examples import find_examples
 from tests.support.messages import said
@@ -40,7 +40,7 @@ from tests.support.paths import ROOT
 DOCUMENTS = {document.name: document for document in all_documents()}
 README = DOCUMENTS["README.rst"]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-BEHAVIOURS = 17
+BEHAVIOURS = 19
 SHEDLOCK = "https://github.com/lukas-krecan/ShedLock"
 ENVIRONMENT = r"SHEDLOCK_((TEST|EXAMPLE)_\w+|REQUIRE_STORES|OFF|HELD_BY)"
 """Variables of the tests, of the example and of child processes: no settings."""
@@ -134,14 +134,15 @@ def resolve_signal(name: str) -> Any:
 
 
 def test_every_option_is_in_the_reference() -> None:
-    """The reference explains each option of a lock."""
+    """The reference explains each option of a lock and of a job."""
     source = DOCUMENTS["docs/reference/api.rst"].source
-    listed = re.findall(r"^   \* - ``([a-z_]+)``", source, re.M)
-    assert listed == list(LockOptions.__annotations__)
+    rows = re.findall(r"^   \* - (``[a-z_]+``(?:, ``[a-z_]+``)*)$", source, re.M)
+    listed = [name for row in rows for name in re.findall(r"\w+", row)]
+    assert listed == list(JobOptions.__annotations__)
 
 
 def test_numbered_behaviour() -> None:
-    """The page has seventeen points, first in short."""
+    """The page has nineteen points, first in short."""
     page = DOCUMENTS["docs/explanation/behaviour.rst"]
     [points] = [
         found

@@ -27,16 +27,16 @@ def python(*args: str, **options: Any) -> subprocess.CompletedProcess[str]:
 JOB = """
 background clocks conf durations exceptions execution execution.active
 execution.cancellation execution.executor execution.keep_alive execution.shutdown
-forking locks locks.configuration locks.inherited locks.lock locks.patterns
-locks.pauses locks.status
+execution.skips forking locks locks.configuration locks.inherited locks.lock
+locks.patterns locks.pauses locks.status
 mutexes providers providers.base providers.unlocked registry registry.decorators
-registry.jobs registry.names schedules schedules.cron
+registry.jobs registry.names registry.unless schedules schedules.cron
 schedules.expressions schedules.state signals
 """
 """The modules that ``import django_shedlock`` loads: those that every job needs."""
 APP = """
 apps checks history history.recording history.retention history.texts in_tests models
-models.records models.runs registry.commands registry.discovery sql
+models.records models.runs registry.commands registry.discovery registry.flags sql
 sql.compiling sql.connections sql.errors sql.fields
 """
 """What every process of a project loads beside these."""

@@ -113,7 +113,7 @@ def test_skip(story: Story) -> None:
     configuration = arguments.pop("configuration")
     assert (configuration.name, configuration.lease) == ("job", "9m")
     assert isinstance(arguments.pop("holder"), LockHolder)
-    assert arguments == {}
+    assert arguments == {"caller": None}
 
 
 def test_receiver_can_not_change_the_holder(story: Story) -> None:
@@ -184,7 +184,7 @@ def test_async_jobs_tell_the_same(story: Story) -> None:
     assert told(story, "released")["exception"] is caught.value
     assert told(story, "not_acquired")["provider"] is get_provider()
     assert set(told(story, "not_acquired")) == {
-        *("sender", "configuration", "holder", "provider")
+        *("sender", "configuration", "holder", "provider", "caller")
     }
 
 

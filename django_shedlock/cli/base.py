@@ -4,7 +4,6 @@ import difflib
 import getpass
 import glob
 import os
-import shlex
 import signal
 from abc import ABC, abstractmethod
 from argparse import ArgumentParser, ArgumentTypeError
@@ -19,12 +18,11 @@ from django.core.management.color import Style
 
 from django_shedlock.durations import parse_duration
 from django_shedlock.execution.executor import SKIPPED_EXIT_STATUS
+from django_shedlock.execution.skips import operator_command
 from django_shedlock.locks.status import LockStatus
 from django_shedlock.processes import child, guard, run
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.base import LockProvider, LockQuery
-
-PROGRAM = "python manage.py shedlock"
 
 # To find the nearest one, an unknown name is compared with at most this many others.
 COMPARED_NAMES_LIMIT = 1000
@@ -32,8 +30,7 @@ COMPARED_NAMES_LIMIT = 1000
 
 def command(provider: LockProvider, subcommand: str, *words: str) -> str:
     """Return the line for a shell that calls this subcommand with these words."""
-    chosen = () if provider.alias == "default" else ("--provider", provider.alias)
-    return f"{PROGRAM} {shlex.join([*chosen, subcommand, *words])}"
+    return operator_command(provider.alias, subcommand, *words)
 
 
 class ExitStatus(IntEnum):

@@ -95,6 +95,7 @@ class Run(base.Subcommand):
         jitter: timedelta,
         grace: timedelta,
         on_skip_exit: int,
+        verbosity: int,
         **options: object,
     ) -> None:
         if not command[0]:
@@ -125,5 +126,7 @@ class Run(base.Subcommand):
                 grace=grace,
                 jitter=jitter,
                 on_skip_exit=on_skip_exit,
+                stderr=self.stderr,
+                verbosity=verbosity,
             )
         )

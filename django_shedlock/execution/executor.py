@@ -14,7 +14,7 @@ from contextlib import (
     contextmanager,
     nullcontext,
 )
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from types import FunctionType
 from typing import Any, Generic, NoReturn, TypeVar, Unpack
@@ -26,7 +26,6 @@ from django.core.management.base import CommandError
 from django_shedlock import conf
 from django_shedlock.background import outside_event_loop
 from django_shedlock.clocks import Backoff, uptime
-from django_shedlock.durations import format_left
 from django_shedlock.exceptions import (
     InvalidLockConfiguration,
     LockLost,
@@ -43,6 +42,11 @@ from django_shedlock.execution.keep_alive import (
     unguard,
 )
 from django_shedlock.execution.shutdown import exit_timeout_seconds
+from django_shedlock.execution.skips import (
+    calling_command,
+    refusal,
+    refusal_of_child,
+)
 from django_shedlock.locks.configuration import LockOptions, LockRequest, make_request
 from django_shedlock.locks.inherited import passed_to_children
 from django_shedlock.locks.lock import Lock
@@ -73,10 +77,15 @@ SKIPPED_EXIT_STATUS = 75
 
 @dataclass(frozen=True)
 class TaskResult(Generic[T]):
-    """Whether a task was executed, and what it returned (``None`` if it was not)."""
+    """
+    Whether a task was executed, and what it returned (``None`` if it was not).
+
+    ``holder`` says who had the lock of a task that was skipped.
+    """
 
     was_executed: bool
     value: T | None
+    holder: LockHolder | None = field(default=None, repr=False, compare=False)
 
 
 def hold(name: str, /, **options: Unpack[LockOptions]) -> AbstractContextManager[Lock]:
@@ -136,20 +145,9 @@ def _refusal(name: str, holder: LockHolder) -> LockNotAcquired:
     if holder.tick is not None:
         return LockNotAcquired(f"Lock {name!r} is not for now: {holder.reason}.")
     if holder.is_inherited:
-        return LockNotAcquired(_refusal_of_child(name, holder))
-    left = format_left(holder.remaining)
-    return LockNotAcquired(
-        f"Lock {name!r} is held by {holder}, for {left} more at the most. Give `wait` "
-        "to wait for it, or use execute() to skip."
-    )
-
-
-def _refusal_of_child(name: str, holder: LockHolder) -> str:
-    return (
-        f"Lock {name!r} is {holder.reason}, so nothing was done: a child process never "
-        "enters a lock of its parent. Use another name for one of the two, or no lock "
-        "for the parent."
-    )
+        return LockNotAcquired(refusal_of_child(name, holder))
+    advice = "Give `wait` to wait for it, or use execute() to skip."
+    return LockNotAcquired(refusal(name, holder, advice))
 
 
 def execute(
@@ -188,7 +186,7 @@ def execute_request(task: Callable[[], T], request: LockRequest) -> TaskResult[T
     """See execute()."""
     with attempt(request) as lock:
         if isinstance(lock, LockHolder):
-            return TaskResult(was_executed=False, value=None)
+            return TaskResult(was_executed=False, value=None, holder=lock)
         return TaskResult(was_executed=True, value=_refuse_late(task(), request))
 
 
@@ -198,7 +196,7 @@ async def aexecute_request(
     """See execute()."""
     async with aattempt(request) as lock:
         if isinstance(lock, LockHolder):
-            return TaskResult(was_executed=False, value=None)
+            return TaskResult(was_executed=False, value=None, holder=lock)
         awaitable: Any = task()
         if not inspect.isawaitable(awaitable):
             _refuse_late(awaitable, request)
@@ -305,7 +303,11 @@ def attempt(
             _release_if_acquired(lock, error)
         raise
     lock_not_acquired.send_robust(
-        type(provider), configuration=configuration, holder=holder, provider=provider
+        type(provider),
+        configuration=configuration,
+        holder=holder,
+        provider=provider,
+        caller=None if request.is_for_process else calling_command(),
     )
     _refuse_child(request, holder)
     yield holder
@@ -363,7 +365,11 @@ async def aattempt(request: LockRequest) -> AsyncIterator[Lock | LockHolder]:
         await _aleave(body, None)
         return
     await lock_not_acquired.asend_robust(
-        type(provider), configuration=configuration, holder=holder, provider=provider
+        type(provider),
+        configuration=configuration,
+        holder=holder,
+        provider=provider,
+        caller=None if request.is_for_process else calling_command(),
     )
     _refuse_child(request, holder)
     yield holder
@@ -372,7 +378,7 @@ async def aattempt(request: LockRequest) -> AsyncIterator[Lock | LockHolder]:
 def _refuse_child(request: LockRequest, holder: LockHolder) -> None:
     if request.is_for_process and holder.is_inherited:
         raise CommandError(
-            _refusal_of_child(request.configuration().name, holder),
+            refusal_of_child(request.configuration().name, holder),
             returncode=SKIPPED_EXIT_STATUS,
         )
 

@@ -344,11 +344,16 @@ class LockHolder:
         return is_running and self.locked_by in inherited_identities()
 
     @property
+    def has_run_tick(self) -> bool:
+        """Whether it holds the lock no longer, but the tick was run."""
+        return self.tick is not None and not self.remaining and not self.is_expired
+
+    @property
     def reason(self) -> str:
         """Why we did not get the lock."""
         if self.is_expired:
             return f"its lease is over, but {self.locked_by} never released it"
-        if self.tick is None or self.remaining:
+        if self.tick is None or not self.has_run_tick:
             if Pause.parse(self.locked_by) is not None:
                 return self.locked_by
             remark = ", a run that this process belongs to" if self.is_inherited else ""

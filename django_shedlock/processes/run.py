@@ -11,11 +11,13 @@ from types import FrameType
 from typing import ClassVar
 
 from django.core.management import CommandError
+from django.core.management.base import OutputWrapper
 
 from django_shedlock.clocks import uptime
 from django_shedlock.exceptions import LockLost, LockProviderError
 from django_shedlock.execution.executor import attempt
-from django_shedlock.locks.configuration import LockRequest
+from django_shedlock.execution.skips import show_skip
+from django_shedlock.locks.configuration import LockRequest, full_name
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.status import LockHolder
 from django_shedlock.processes.child import (
@@ -48,6 +50,8 @@ def run_command(
     grace: timedelta,
     jitter: timedelta,
     on_skip_exit: int,
+    stderr: OutputWrapper,
+    verbosity: int,
 ) -> int:
     """
     Return ``on_skip_exit`` if the lock is held; else exit with the command's status.
@@ -55,7 +59,8 @@ def run_command(
     ``grace`` is the time between SIGTERM and SIGKILL, if the lock is lost. ``jitter``
     is the longest random delay before the lock is acquired. If the lock is lost, the
     command is ended, and the status is ``RunStatus.LOST``. If the store fails, the
-    command does not run, and the status is ``RunStatus.STORE_FAILED``.
+    command does not run, and the status is ``RunStatus.STORE_FAILED``. A person who
+    looks at ``stderr``, or asks for ``verbosity``, reads there that it was skipped.
     """
     open_standard_streams()
     files = inheritable_files()
@@ -67,6 +72,14 @@ def run_command(
             with attempt(request, sleep=signals.sleep) as lock:
                 if isinstance(lock, LockHolder):
                     signals.end_if_received()
+                    show_skip(
+                        stderr,
+                        verbosity,
+                        full_name(request.name),
+                        lock,
+                        alias=request.provider,
+                        run_now="add `--force`",
+                    )
                     return on_skip_exit
                 with signals.passed_on():
                     lock.assert_locked()

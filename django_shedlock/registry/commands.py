@@ -2,9 +2,9 @@
 
 import functools
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, cast
 
 from django.core import management
 from django.core.checks import CheckMessage, Error, Warning
@@ -15,7 +15,7 @@ from django.dispatch import receiver
 from django_shedlock import conf
 from django_shedlock.exceptions import InvalidLockConfiguration, described
 from django_shedlock.registry.decorators import scheduler_lock
-from django_shedlock.registry.jobs import decorated_job, registered_jobs
+from django_shedlock.registry.jobs import Job, decorated_job, registered_jobs
 
 NEVER_LOCKED_COMMANDS = {
     *("check", "crontab", "dbshell", "runserver", "shedlock", "shell"),
@@ -100,6 +100,29 @@ def migrates(kind: type[BaseCommand], name: str, options: Mapping[str, object]) 
     # Who has not imported Django's command has no subclass of it.
     module = sys.modules.get("django.core.management.commands.migrate")
     return module is not None and issubclass(kind, module.Command)
+
+
+def is_locked_by_setting(job: Job) -> bool:
+    """Return whether ``SHEDLOCK_COMMANDS`` has put the job's command under its lock."""
+    return job.target in _locked.values()
+
+
+def is_name_shared_on_purpose(jobs: Collection[Job]) -> bool:
+    """
+    Return whether ``SHEDLOCK_COMMANDS`` gives these jobs one name, and says so.
+
+    Then one of the commands calls the others, which go into its lock. One of them may
+    have the name by itself.
+    """
+    if not all(map(is_locked_by_setting, jobs)):
+        return False
+    own = [
+        name
+        for (kind, name), locked in _locked.items()
+        if any(job.target is locked for job in jobs)
+        and "name" not in cast(dict[str, object], conf.COMMANDS.value[name])
+    ]
+    return len(own) < 2
 
 
 def import_commands() -> Iterator[CheckMessage]:

@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, overload
 from urllib.parse import urlsplit
@@ -19,13 +19,15 @@ from django_shedlock.execution.executor import (
 from django_shedlock.locks.configuration import LockOptions
 from django_shedlock.registry.jobs import (
     Job,
+    OnSkip,
     decorated_job,
     is_command,
+    note_executed,
     path_of,
     registered_jobs,
-    start_context,
 )
 from django_shedlock.registry.names import NameTemplate, signature_of
+from django_shedlock.registry.unless import only_looks, parse_unless
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -39,15 +41,21 @@ ENQUEUE_METHODS = ("enqueue", "delay", "send", "schedule", "call_local", "defer"
 
 class JobOptions(LockOptions, total=False):
     """
-    The keyword options of ``scheduler_lock()``: a lock's, and what people read.
+    The keyword options of ``scheduler_lock()``: a lock's, and a job's.
 
     ``description`` says what the job is for: by default the first paragraph of its
     docstring, or a command's ``help``. ``runbook`` is a link to the page that says what
-    to do if it fails.
+    to do if it fails. ``on_skip="fail"`` makes a skip an error, unless the tick was
+    run: ``LockNotAcquired``, and of a command ``CommandError`` with exit status 75.
+    ``unless`` is for commands: with one of these options, each named by its ``dest``, a
+    call only looks, so it runs without the lock. By default it is ``["dry_run"]``, if
+    that is a flag.
     """
 
     description: str
     runbook: str
+    on_skip: OnSkip
+    unless: Sequence[str] | None
 
 
 class LockDecorator(Protocol):
@@ -119,6 +127,8 @@ def _lock(
     *,
     description: object = None,
     runbook: object = None,
+    on_skip: object = "skip",
+    unless: object = None,
     **options: object,
 ) -> object:
     target = _lockable(decorated, name)
@@ -133,6 +143,8 @@ def _lock(
         options=options,
         description=" ".join(description.split()),
         runbook=_check_runbook(name, runbook),
+        on_skip=_check_on_skip(name, on_skip),
+        unless=_check_unless(name, unless, target),
         name_template=template if template.has_fields else None,
     )
     registered_jobs.add(job)
@@ -206,22 +218,56 @@ def _check_runbook(name: str, runbook: object) -> str:
     )
 
 
+def _check_on_skip(name: str, on_skip: object) -> OnSkip:
+    if on_skip == "skip" or on_skip == "fail":
+        return on_skip
+    raise InvalidLockConfiguration(
+        f'Lock {name!r}: on_skip ({on_skip!r}) must be "skip" or "fail".'
+    )
+
+
+def _check_unless(
+    name: str, unless: object, target: Callable[..., object]
+) -> tuple[str, ...] | None:
+    parsed = parse_unless(name, unless)
+    if parsed is None or is_command(target):
+        return parsed
+    raise InvalidLockConfiguration(
+        f"Lock {name!r} on {target!r}: unless ({unless!r}) is for management commands. "
+        "Put the lock on the part of the function that does not only look."
+    )
+
+
 def _locked(function: Callable[..., Any], job: Job) -> Callable[..., object]:
+    takes_options = is_command(job.target)
+
     # With partial() there is no frame of this package around the body.
     @functools.wraps(function)
     def run(*args: object, **kwargs: object) -> object:
+        if takes_options and only_looks(job.unless, kwargs):
+            note_executed(job)
+            return function(*args, **kwargs)
         task = functools.partial(function, *args, **kwargs)
-        result = execute_request(task, job.request_for(args, kwargs))
-        if (context := start_context.get()) is not None:
-            context.note(job, was_executed=result.was_executed)
+        request = job.request_for(args, kwargs)
+        result = execute_request(task, request)
+        if (holder := result.holder) is None:
+            note_executed(job)
+        elif takes_options or job.on_skip == "fail":
+            job.answer_skip(request, holder, args, kwargs)
         return result.value
 
     @functools.wraps(function)
     async def arun(*args: object, **kwargs: object) -> object:
+        if takes_options and only_looks(job.unless, kwargs):
+            note_executed(job)
+            return await function(*args, **kwargs)
         task = functools.partial(function, *args, **kwargs)
-        result = await aexecute_request(task, job.request_for(args, kwargs))
-        if (context := start_context.get()) is not None:
-            context.note(job, was_executed=result.was_executed)
+        request = job.request_for(args, kwargs)
+        result = await aexecute_request(task, request)
+        if (holder := result.holder) is None:
+            note_executed(job)
+        elif takes_options or job.on_skip == "fail":
+            job.answer_skip(request, holder, args, kwargs)
         return result.value
 
     wrapper = arun if iscoroutinefunction(function) else run

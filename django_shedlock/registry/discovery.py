@@ -23,11 +23,14 @@ def named_jobs(provider: str) -> Iterator[Job]:
     Return the jobs whose locks this provider keeps, from all ``job_sources()``.
 
     This imports the project's modules, so it is only for what starts, checks or prunes
-    jobs. Sources that fail are logged.
+    jobs. Sources that fail are logged. Calls that only look are left out.
     """
     for source in job_sources():
         try:
-            yield from (job for job in source() if job.provider == provider)
+            for job in source():
+                # A call that only looks is no run of its lock, and leaves no tick.
+                if job.provider == provider and not job.only_looks:
+                    yield job
         except Exception:  # jobs of the other sources may be overdue as well
             logger.exception("Not all jobs of %s are known.", source.__qualname__)
 

@@ -11,29 +11,36 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from operator import attrgetter
-from typing import Any, TypeGuard
+from typing import Any, Literal, TypeGuard
 from weakref import WeakSet
 
 from asgiref.sync import iscoroutinefunction
 from django.core.management import call_command
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from django_shedlock.exceptions import InvalidLockConfiguration
+from django_shedlock.exceptions import InvalidLockConfiguration, LockNotAcquired
 from django_shedlock.execution.cancellation import run_async
 from django_shedlock.execution.executor import (
+    SKIPPED_EXIT_STATUS,
     TaskResult,
     aexecute_request,
     execute_request,
 )
+from django_shedlock.execution.skips import operator_command, refusal, show_skip
 from django_shedlock.locks.configuration import (
     ZERO,
     LockRequest,
     full_name,
     make_request,
 )
+from django_shedlock.locks.status import LockHolder
 from django_shedlock.registry.names import NameTemplate, signature_of
+from django_shedlock.registry.unless import only_looks
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import BY_SCHEDULER, Start
+
+OnSkip = Literal["skip", "fail"]
+"""What a skip of a job is to its caller: a result, or an error."""
 
 
 @dataclass(eq=False)
@@ -45,6 +52,8 @@ class Job:
     management command, which ``start()`` gives ``args`` and ``kwargs``. ``options``
     are those of the lock, as ``hold()`` has them. ``description`` says what the job is
     for, and ``runbook`` is a link to the page that says what to do if it fails.
+    ``on_skip`` says what a caller gets that is skipped, and ``unless`` with which
+    options a call of the command only looks, so that it needs no lock.
 
     If the name of a decorated job's lock depends on the arguments of a call, ``name``
     is the text with the fields, and ``name_template`` fills them. Nobody can start such
@@ -61,6 +70,8 @@ class Job:
     options: Mapping[str, object] = field(default_factory=dict)
     description: str = ""
     runbook: str = ""
+    on_skip: OnSkip = "skip"
+    unless: Sequence[str] | None = None
     name_template: NameTemplate | None = None
     decorated: "Job | None" = None
 
@@ -98,8 +109,7 @@ class Job:
             return False
         try:
             if is_command(self.target):
-                parser = self.target().create_parser("", self.target.__module__)
-                parser.parse_args([])
+                parser_of(self.target).parse_args([])
             else:
                 signature_of(self.target).bind()
         except CommandError:
@@ -110,12 +120,25 @@ class Job:
             return not is_command(self.target)
         return False
 
+    @cached_property
+    def only_looks(self) -> bool:
+        """Whether the arguments make this a call that only looks: it is no run."""
+        arguments = [str(each) for each in self.args]
+        if not is_command(self.target) or not (arguments or self.kwargs):
+            return False
+        options: dict[str, object] = {}
+        with suppress(Exception, SystemExit):  # a start raises it again
+            parsed, _ = parser_of(self.target).parse_known_args(arguments)
+            options = vars(parsed)
+        return only_looks(self.unless, {**options, **self.kwargs})
+
     def start(self, start: Start = BY_SCHEDULER) -> bool:
         """
         Run the job here and now, under its lock; return whether it was executed.
 
-        It was not if somebody else holds the lock, or has run the tick. Raises what the
-        target raises, and ``LockProviderError`` if the store fails.
+        It was not if somebody else holds the lock, or has run the tick, whatever
+        ``on_skip`` says. A call that only looks needs no lock. Raises what the target
+        raises, and ``LockProviderError`` if the store fails.
         """
         decorated = self.decorated
         if is_command(self.target):
@@ -157,6 +180,39 @@ class Job:
             request = replace(request, is_for_process=True)
         context = start_context.get()
         return request if context is None else context.apply(self, request)
+
+    def answer_skip(
+        self,
+        request: LockRequest,
+        holder: LockHolder,
+        args: Sequence[object],
+        kwargs: Mapping[str, object],
+    ) -> None:
+        """
+        Raise if a skip is an error, or tell a person who waits for the command.
+
+        ``args`` and ``kwargs`` are those of the call of the target. What starts the job
+        by name gets the answer of ``start()`` instead.
+        """
+        context = start_context.get()
+        if context is not None and context.job is self:
+            return
+        name = full_name(request.name)
+        if self.on_skip == "fail" and holder.tick is None:  # else the work is done
+            advice = "Its job did not run. Try again later, or give it `wait`."
+            text = refusal(name, holder, advice)
+            if is_command(self.target):
+                raise CommandError(text, returncode=SKIPPED_EXIT_STATUS)
+            raise LockNotAcquired(text)
+        if is_command(self.target) and is_own_command(*args[:1]):
+            command: Any = args[0]
+            alias, run_now = request.provider, ""
+            if self.name_template is None:
+                run_now = f"`{operator_command(alias, 'trigger', name)}`"
+            verbosity = kwargs.get("verbosity")
+            show_skip(
+                command.stderr, verbosity, name, holder, alias=alias, run_now=run_now
+            )
 
 
 registered_jobs: WeakSet[Job] = WeakSet()
@@ -222,6 +278,11 @@ def is_own_command(command: object = None) -> bool:
     return getattr(command, "_called_from_command_line", False) is True
 
 
+def parser_of(command: type[BaseCommand]) -> CommandParser:
+    """Return the parser of the command's arguments; raises what making it raises."""
+    return command().create_parser("", command.__module__)
+
+
 def path_of(target: object) -> str:
     """Return the module and the qualified name of the target, or those of its class."""
     named = target if hasattr(target, "__qualname__") else type(target)
@@ -267,15 +328,17 @@ class StartContext:
             request = replace(request, is_for_process=True)
         return with_start(request, self.start)
 
-    def note(self, job: Job, *, was_executed: bool) -> None:
-        """Keep whether the job was executed, if this is for that job alone."""
-        if self.job is job:
-            self.was_executed = was_executed
-
 
 start_context: ContextVar[StartContext | None] = ContextVar(
     "django_shedlock_start", default=None
 )
+
+
+def note_executed(job: Job) -> None:
+    """Keep that the job was executed, for what starts this job alone."""
+    context = start_context.get()
+    if context is not None and context.job is job:
+        context.was_executed = True
 
 
 @contextmanager

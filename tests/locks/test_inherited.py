@@ -236,8 +236,9 @@ def test_child_is_refused(
     assert refused.value.returncode == 75
     assert str(refused.value) == (
         f"Lock 'job' is held by {held.locked_by}, a run that this process belongs to, "
-        "so nothing was done: a child process never enters a lock of its parent. Use "
-        "another name for one of the two, or no lock for the parent."
+        "so nothing was done: a child process never enters a lock of its parent. There "
+        "are three ways out: name an option of the child's command in its `unless`, "
+        "use another name for one of the two, or no lock for the parent."
     )
     assert caplog.messages[-1] == (
         f"Lock 'job' not acquired: held by {held.locked_by}, a run that this process "

@@ -17,8 +17,9 @@ pytestmark = [pytest.mark.each_store, pytest.mark.django_db(transaction=True)]
 
 REFUSAL = (
     "CommandError: Lock 'job' is held by {}, a run that this process belongs to, so "
-    "nothing was done: a child process never enters a lock of its parent. Use another "
-    "name for one of the two, or no lock for the parent.\n"
+    "nothing was done: a child process never enters a lock of its parent. There are "
+    "three ways out: name an option of the child's command in its `unless`, use "
+    "another name for one of the two, or no lock for the parent.\n"
 )
 
 
@@ -64,6 +65,14 @@ def test_name_of_each_shard(project: NestedProject) -> None:
     project.lock("outer", name="job:{shard}")
     ended = project.manage("outer", '$MANAGE outer "echo done" --shard 7')
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "done\n", "")
+
+
+def test_option_of_the_shards(project: NestedProject) -> None:
+    """A way out: the calls for the shards are part of the parent's, without a lock."""
+    project.lock("outer", name="job", unless=["shard"])
+    ended = project.manage("outer", '$MANAGE outer "echo done" --shard 7')
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "done\n", "")
+    assert LockRun.objects.get().name == "job"
 
 
 def test_no_lock_for_the_parent(project: NestedProject) -> None:

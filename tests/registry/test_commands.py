@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 from django.core import management
 from django.core.checks import CheckMessage
-from django.core.management import ManagementUtility, call_command
+from django.core.management import CommandError, ManagementUtility, call_command
 from django.test import override_settings
 
 from django_shedlock import InvalidLockConfiguration, scheduler_lock
@@ -309,6 +310,16 @@ def test_decorated_command_keeps_its_lock(others: Any) -> None:
             CORRECT_IT,
         ),
         (
+            {"sweep": {"on_skip": "raise"}},
+            "['sweep']: Lock 'sweep': on_skip ('raise') must be \"skip\" or \"fail\"",
+            CORRECT_IT,
+        ),
+        (
+            {"sweep": {"unless": "room"}},
+            "['sweep']: Lock 'sweep': unless ('room') must be a list of the",
+            CORRECT_IT,
+        ),
+        (
             {"sweep": {"for": 1}},
             "['sweep']: Lock 'sweep': unknown option 'for'",
             CORRECT_IT,
@@ -496,6 +507,90 @@ def test_w020_command_that_is_made_elsewhere() -> None:
 
     assert [m for m in check_jobs() if m.id == "shedlock.W020"] == []
     assert Command.__module__ == __name__
+
+
+def test_w022_hint_for_the_setting(others: Any) -> None:
+    """W022 gives what stands in the dict of the setting."""
+    flag = '"--list", action="store_true"'
+    others("others", "sweep", SWEEP.replace('"--room", default="all rooms"', flag))
+    with override_settings(**LOCKED):
+        [message] = [m for m in check_jobs() if m.id == "shedlock.W022"]
+    assert "a call with --list seems to look only" in message.msg
+    assert 'Add "unless": ["list"] to its options' in str(message.hint)
+
+
+@pytest.mark.parametrize("name", ["sweep", "cleaning"])
+def test_commands_that_share_a_name_on_purpose(others: Any, name: str) -> None:
+    """One of them calls the other, so no W001 says that each skips."""
+    others("others", "tidy", SWEEP)
+    commands = {"sweep": {"name": name}, "tidy": {"name": name}}
+    if name == "sweep":
+        del commands["sweep"]["name"]
+    with override_settings(SHEDLOCK_COMMANDS=commands):
+        assert check_jobs() == []
+
+
+def test_w001_command_with_the_name_of_a_function(others: Any) -> None:
+    """A decorated job does not say that it shares its name on purpose."""
+
+    @scheduler_lock("cleaning")
+    def clean() -> None: ...
+
+    with override_settings(SHEDLOCK_COMMANDS={"sweep": {"name": "cleaning"}}):
+        [message] = check_jobs()
+    assert message.id == "shedlock.W001"
+    assert vars(clean)["shedlock_job"].path in message.msg
+
+
+CALLING = """
+from django.core.management import call_command
+from django.core.management.base import BaseCommand
+from tests.support.jobs import ran
+
+class Command(BaseCommand):
+    requires_system_checks = []
+
+    def handle(self, *args, **options):
+        ran.append("cleared")
+        call_command("sweep", room="hall")
+"""
+
+
+def test_inner_command_goes_into_the_lock_of_the_outer_one(others: Any) -> None:
+    """With one name for both, the inner one is never skipped."""
+    others("others", "renew", CALLING)
+    commands = {"sweep": {}, "renew": {"name": "sweep"}}
+    with override_settings(SHEDLOCK_COMMANDS=commands):
+        call_command("renew")
+        with held_elsewhere("sweep"):
+            call_command("renew")
+    assert ran == ["cleared", "hall"]
+
+
+@pytest.mark.parametrize("is_locked", [True, False])
+def test_skip_names_the_command_that_called(
+    others: Any, is_locked: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log says it, whether or not the outer command has a lock."""
+    others("others", "renew", CALLING)
+    commands: dict[str, Any] = {"sweep": {}} | ({"renew": {}} if is_locked else {})
+    caplog.set_level(logging.INFO, "django_shedlock")
+    with override_settings(SHEDLOCK_COMMANDS=commands), held_elsewhere("sweep"):
+        ManagementUtility(["manage.py", "renew"]).execute()
+    assert ran == ["cleared"]
+    assert caplog.messages[-1].startswith("Lock 'sweep' not acquired: held by ")
+    assert caplog.messages[-1].endswith(". The command 'renew' called it.")
+
+
+def test_inner_skip_that_fails(others: Any) -> None:
+    """The outer command does not go on as if the work were done."""
+    others("others", "renew", CALLING)
+    commands = {"sweep": {"on_skip": "fail"}, "renew": {}}
+    with override_settings(SHEDLOCK_COMMANDS=commands), held_elsewhere("sweep"):
+        with pytest.raises(CommandError, match="Lock 'sweep' is held by") as refused:
+            call_command("renew")
+    assert refused.value.returncode == 75
+    assert LockRun.objects.get(name="renew").outcome == "failed"
 
 
 def test_metaclass_that_reads_handle(others: Any) -> None:

@@ -81,18 +81,21 @@ class NestedProject:
         """Return what ``SHEDLOCK_TEST_SETTINGS`` of a process with these has to be."""
         return json.dumps(settings)
 
-    def manage(self, *args: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        """Call ``manage.py`` with these arguments, as a shell or cron does."""
-        inherited = {
+    def environment(self) -> dict[str, str]:
+        """Return the environment of a process of this project."""
+        return {
             **os.environ,
             "DJANGO_SETTINGS_MODULE": "nested_settings",
             "PYTHONPATH": os.pathsep.join([str(self.folder), str(ROOT)]),
             "SHEDLOCK_TEST_SETTINGS": json.dumps(self.settings),
             "MANAGE": shlex.join([sys.executable, "-m", "django"]),
         }
+
+    def manage(self, *args: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        """Call ``manage.py`` with these arguments, as a shell or cron does."""
         return subprocess.run(
             [sys.executable, "-m", "django", *args],
-            env={**inherited, **variables},
+            env={**self.environment(), **variables},
             capture_output=True,
             text=True,
             timeout=PATIENCE,

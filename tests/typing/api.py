@@ -81,7 +81,7 @@ class Jobs:
 assert_type(Jobs().method(3), float | None)
 
 
-@scheduler_lock("command")
+@scheduler_lock("command", unless=["dry_run"], on_skip="fail")
 class Command(BaseCommand):
     extra = 1
 

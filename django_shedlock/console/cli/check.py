@@ -21,6 +21,7 @@ from django_shedlock.console.monitoring.search import (
     aliases_to_search,
     default_grace,
 )
+from django_shedlock.execution.skips import PROGRAM
 from django_shedlock.registry.discovery import named_jobs
 from django_shedlock.webhooks import is_address, post
 
@@ -116,7 +117,7 @@ class Check(base.Subcommand):
             lines = lines or ["No findings."]
             if known:
                 names = terminal.shortened(", ".join(known), NAMES_MAX_WIDTH)
-                lines.append(f"Acknowledged, see `{base.PROGRAM} show NAME`: {names}.")
+                lines.append(f"Acknowledged, see `{PROGRAM} show NAME`: {names}.")
             self.write("\n".join(lines))
         are_told = []
         if mail_admins:
@@ -153,7 +154,7 @@ class Check(base.Subcommand):
             how = "webhook" if webhook else "mail"
             self.stderr.write(
                 f"The {how} could not be sent: {error}. The next call of "
-                f"`{base.PROGRAM} check` that tells of changes tries it again."
+                f"`{PROGRAM} check` that tells of changes tries it again."
             )
             return False
         return True
@@ -191,7 +192,7 @@ def _composed(changes: Changes) -> tuple[str, str]:
             links = "".join(f"\n  {link}" for link in (each.link, each.help) if link)
             parts.append(f"* {each.kind.severity.upper()} {text}{links}")
         if (left := len(findings) - MAIL_FINDING_LIMIT) > 0:
-            parts.append(f"* {left} more: see `{base.PROGRAM} check`.")
+            parts.append(f"* {left} more: see `{PROGRAM} check`.")
     subject = f"shedlock: {', '.join(counts)}: {first}{others}"
     return subject, "\n\n".join(parts) + "\n"
 

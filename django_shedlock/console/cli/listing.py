@@ -11,6 +11,7 @@ from django_shedlock.console.cli.findings import finding_line
 from django_shedlock.console.monitoring.findings import Finding, Kind
 from django_shedlock.console.monitoring.search import Search
 from django_shedlock.exceptions import LockProviderError
+from django_shedlock.execution.skips import PROGRAM
 from django_shedlock.locks.status import LockStatus
 from django_shedlock.providers.base import LockProvider, LockQuery
 from django_shedlock.providers.database.reading import batches
@@ -58,10 +59,10 @@ class ListedLocksWithFindings(listing.ListedLocks):
         inside = sum(map(self.wanted.accepts_name, self.findings))
         outside = len(self.findings) - inside
         if inside and not is_empty:
-            advice = f"`{base.PROGRAM} check` says what to do."
+            advice = f"`{PROGRAM} check` says what to do."
             lines.append(f"{_have(inside, '')} findings. {advice}")
         if outside:
-            advice = f"see `{base.PROGRAM} list --attention`."
+            advice = f"see `{PROGRAM} list --attention`."
             lines.append(f"{_have(outside, 'other ')} findings: {advice}")
         return lines
 

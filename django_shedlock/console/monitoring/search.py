@@ -8,7 +8,6 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.translation import gettext_noop as _
 
 from django_shedlock import conf
-from django_shedlock.cli.base import PROGRAM
 from django_shedlock.clocks import CLOCK_TOLERANCE, clock_difference
 from django_shedlock.console.monitoring.findings import (
     Finding,
@@ -25,6 +24,7 @@ from django_shedlock.console.monitoring.traces import (
 )
 from django_shedlock.durations import format_duration
 from django_shedlock.exceptions import LockProviderError
+from django_shedlock.execution.skips import PROGRAM
 from django_shedlock.locks.configuration import ZERO, default_duration
 from django_shedlock.locks.status import NOT_FREE, LockState, LockStatus
 from django_shedlock.providers import get_provider, provider_aliases
