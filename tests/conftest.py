@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import signal
@@ -10,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from asgiref.sync import sync_to_async
+from django.db import connections
 from hypothesis import HealthCheck, settings
 
 from tests.support import flushing, once, settling
@@ -92,9 +95,12 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown() -> Iterator[None]:
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Iterator[None]:
     # What its locks still write has to come before its tables are emptied.
     settling.wait_until_settled()
+    if nextitem is None:
+        # asgiref's thread lives on, and its connection would keep the database.
+        asyncio.run(sync_to_async(connections.close_all)())
     yield
     # A late release may have waited for the test's transaction until now. The next test
     # may change the settings by which its thread closes its connection.
@@ -157,11 +163,17 @@ def prune_nothing_by_chance(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def outside_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+def outside_tests(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let the package take the databases for those of production."""
     from django.test import utils
 
-    monkeypatch.delattr(utils._TestState, "saved_data")
+    from django_shedlock.sql.connections import private_connections
+
+    with monkeypatch.context() as patch:
+        patch.delattr(utils._TestState, "saved_data")
+        yield
+    # It keeps those to databases of production, and this one is to be dropped.
+    private_connections.close_idle()
 
 
 @pytest.fixture

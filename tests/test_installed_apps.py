@@ -36,12 +36,14 @@ from django_shedlock import current_lock
 
 
 class Command(BaseCommand):
-    def add_arguments(self, parser):
-        parser.add_argument("--list-tasks", action="store_true")
-
     def handle(self, **options):
         lock = current_lock()
         self.stdout.write(f"lock: {lock and lock.name}")
+"""
+LOOKING_COMMAND = f"""
+{COMMAND}
+    def add_arguments(self, parser):
+        parser.add_argument("--list-tasks", action="store_true")
 """
 NETBOX = {
     "netbox/plugins.py": """
@@ -91,7 +93,7 @@ INSTALLED_APPS += ["pretix.base"]
 PLUGINS = []
 """,
     "pretix/base/__init__.py": "",
-    "pretix/base/management/commands/runperiodic.py": COMMAND,
+    "pretix/base/management/commands/runperiodic.py": LOOKING_COMMAND,
 }
 """How pretix builds its settings: a list, to which a module of one's own adds."""
 

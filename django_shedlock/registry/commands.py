@@ -1,7 +1,6 @@
 """Commands of other apps, which ``SHEDLOCK_COMMANDS`` puts under a lock."""
 
 import functools
-import sys
 from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any, cast
@@ -15,7 +14,12 @@ from django.dispatch import receiver
 from django_shedlock import conf
 from django_shedlock.exceptions import InvalidLockConfiguration, described
 from django_shedlock.registry.decorators import scheduler_lock
-from django_shedlock.registry.jobs import Job, decorated_job, registered_jobs
+from django_shedlock.registry.jobs import (
+    Job,
+    decorated_job,
+    is_migrate,
+    registered_jobs,
+)
 
 NEVER_LOCKED_COMMANDS = {
     *("check", "crontab", "dbshell", "runserver", "shedlock", "shell"),
@@ -43,16 +47,16 @@ def load_command_class(app_name: str, name: str) -> BaseCommand:
     return lock_command(command, name) if name in conf.COMMANDS.value else command
 
 
-def lock_command(command: BaseCommand, name: str) -> BaseCommand:
+def lock_command(command: Any, name: str) -> BaseCommand:
     """
     Return the command under the lock that the setting gives it by this name.
 
     One that has a lock of its own keeps it. Raises ``InvalidLockConfiguration`` if the
     lock can't work. What is no ``BaseCommand`` stays as it is: a check reports it.
     """
-    kind = type(command)
     if not isinstance(command, BaseCommand):
-        return command
+        return cast(BaseCommand, command)  # as Django's own function does
+    kind = type(command)
     if name in NEVER_LOCKED_COMMANDS or decorated_job(kind) is not None:
         return command
     if (kind, name) not in _locked:
@@ -95,11 +99,7 @@ def migrates(kind: type[BaseCommand], name: str, options: Mapping[str, object]) 
         raise InvalidLockConfiguration(
             f"Lock {name!r}: migrates ({is_like_it!r}) must be True or False."
         )
-    if name == "migrate" or is_like_it:
-        return True
-    # Who has not imported Django's command has no subclass of it.
-    module = sys.modules.get("django.core.management.commands.migrate")
-    return module is not None and issubclass(kind, module.Command)
+    return name == "migrate" or is_like_it or is_migrate(kind)
 
 
 def is_locked_by_setting(job: Job) -> bool:
@@ -140,7 +140,7 @@ def import_commands() -> Iterator[CheckMessage]:
             hint += f". Did you mean {nearest[0]!r}?" if nearest else "."
         else:
             try:
-                command = _load_unlocked(apps[name], name)
+                command: Any = _load_unlocked(apps[name], name)
             except KeyboardInterrupt:
                 raise
             except BaseException as error:  # whatever its module raises, or an exit

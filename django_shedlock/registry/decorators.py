@@ -22,6 +22,7 @@ from django_shedlock.registry.jobs import (
     OnSkip,
     decorated_job,
     is_command,
+    is_migrate,
     note_executed,
     path_of,
     registered_jobs,
@@ -191,6 +192,11 @@ def _lockable(target: object, name: str | None) -> Callable[..., object]:
         problem = "decorate a function, a method or a management command's class"
     elif makes_generator(target.handle if is_command(target) else target):
         problem = "a generator would release its lock too early; use hold() in it"
+    elif is_migrate(target):
+        problem = (
+            "it makes the table of locks, so it can't have a lock there. Give it an "
+            "entry in SHEDLOCK_COMMANDS, which is a lock of the database itself"
+        )
     elif name is None and not hasattr(target, "__qualname__"):
         problem = "it has no name of its own, so give the lock one"
     else:

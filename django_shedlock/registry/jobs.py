@@ -5,6 +5,7 @@ The decorator and ``SHEDLOCK_COMMANDS`` make jobs, and so do apps whose configs 
 ``shedlock_jobs()``, as that of django-crontab's entries.
 """
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -271,6 +272,15 @@ def decorated_job(target: object) -> Job | None:
 def is_command(target: object) -> TypeGuard[type[BaseCommand]]:
     """Return whether the target is the class of a management command."""
     return isinstance(target, type) and issubclass(target, BaseCommand)
+
+
+def is_migrate(target: object) -> bool:
+    """Return whether the target is Django's ``migrate``, or a subclass of it."""
+    # Who has not imported Django's command has no subclass of it.
+    module = sys.modules.get("django.core.management.commands.migrate")
+    return (
+        module is not None and is_command(target) and issubclass(target, module.Command)
+    )
 
 
 def is_own_command(command: object = None) -> bool:

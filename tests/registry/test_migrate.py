@@ -17,7 +17,7 @@ from django.core.management.commands import migrate
 from django.db import connections
 from django.test import override_settings
 
-from django_shedlock import InvalidLockConfiguration
+from django_shedlock import InvalidLockConfiguration, scheduler_lock
 from django_shedlock.checks import check_jobs
 from django_shedlock.locks.inherited import inherited_identities
 from django_shedlock.models import LockRecord
@@ -25,6 +25,7 @@ from django_shedlock.registry import migrate as migrating
 from django_shedlock.registry.jobs import registered_jobs
 from django_shedlock.registry.migrate import MigrateLock
 from django_shedlock.sql.session_locks import session_lock
+from tests.support.jobs import only_jobs_of
 from tests.support.waiting import wait_for
 
 pytestmark = [
@@ -67,7 +68,8 @@ def own_commands(tmp_path: Path) -> Iterator[None]:
     (folder / "migrate_schemas.py").write_text(MIGRATE_SCHEMAS)
     importlib.invalidate_caches()
     sys.path.insert(0, str(tmp_path))
-    with override_settings(INSTALLED_APPS=["django_shedlock", "migrating"]):
+    apps = ["django_shedlock", "migrating"]
+    with only_jobs_of(), override_settings(INSTALLED_APPS=apps):
         management.get_commands.cache_clear()
         yield
     sys.path.remove(str(tmp_path))
@@ -225,6 +227,15 @@ def test_e009_wrong_option(options: Any, text: str) -> None:
         with pytest.raises(InvalidLockConfiguration, match=text):
             call_command("migrate_schemas")
     assert message.id == "shedlock.E009"
+
+
+def test_decorator_of_a_command_that_migrates() -> None:
+    """The table of locks may not be there yet, so the setting is the only way."""
+    with pytest.raises(InvalidLockConfiguration, match="entry in SHEDLOCK_COMMANDS"):
+
+        @scheduler_lock("migrate more")
+        class Command(migrate.Command):
+            pass
 
 
 @pytest.mark.sqlite_only
