@@ -58,10 +58,10 @@ def show_skip(
     run_now: str = "",
 ) -> None:
     """
-    Say in one line that a command was skipped, if a person looks or asks for it.
+    Report a skipped command in one line on ``stderr``.
 
-    That is so at a terminal, and with ``-v 2`` or more. The line ends with the next
-    step: ``run_now`` if the tick was run, else a look at the lock of this provider.
+    It is printed at a terminal, and with ``-v 2`` or more. The line ends with the next
+    step: ``run_now`` if the tick has run, else the command that shows the lock.
     """
     asks = isinstance(verbosity, int) and verbosity >= 2
     if not asks and not stderr.isatty():

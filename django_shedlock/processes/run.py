@@ -59,8 +59,8 @@ def run_command(
     ``grace`` is the time between SIGTERM and SIGKILL, if the lock is lost. ``jitter``
     is the longest random delay before the lock is acquired. If the lock is lost, the
     command is ended, and the status is ``RunStatus.LOST``. If the store fails, the
-    command does not run, and the status is ``RunStatus.STORE_FAILED``. A person who
-    looks at ``stderr``, or asks for ``verbosity``, reads there that it was skipped.
+    command does not run, and the status is ``RunStatus.STORE_FAILED``. A skip is
+    reported on ``stderr`` if that is a terminal, or if ``verbosity`` is 2 or more.
     """
     open_standard_streams()
     files = inheritable_files()

@@ -81,7 +81,7 @@ class PostgreSQLLock(SessionLock):
     """
 
     number_query = "SELECT pg_backend_pid()"
-    unlimited: ClassVar[str] = (
+    lift_timeouts_query: ClassVar[str] = (
         "SELECT set_config(name, '0', true) FROM pg_settings WHERE name IN "
         "('idle_in_transaction_session_timeout', 'transaction_timeout')"
     )
@@ -96,7 +96,7 @@ class PostgreSQLLock(SessionLock):
         self.connection.set_autocommit(False)
         with self.connection.cursor() as cursor:
             cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
-        self._ask(self.unlimited)
+        self._ask(self.lift_timeouts_query)
         [is_ours] = self._ask("SELECT pg_try_advisory_xact_lock(%s)", self._key)
         if not is_ours:
             self.connection.rollback()  # an idle transaction would occupy a pooler

@@ -19,17 +19,13 @@ from django_shedlock import (
 from django_shedlock.registry.jobs import Job, decorated_job
 from django_shedlock.signals import lock_not_acquired
 from django_shedlock.testing import held_elsewhere
-from tests.support.jobs import DAILY, only_jobs_of, ran
+from tests.support.jobs import DAILY, ran
 from tests.support.locks import take
 
-pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture(autouse=True)
-def no_other_jobs() -> Iterator[None]:
-    ran.clear()
-    with only_jobs_of():
-        yield
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("no_other_jobs"),
+]
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +15,13 @@ from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.registry.discovery import named_jobs
 from django_shedlock.registry.jobs import Job, decorated_job
 from django_shedlock.testing import held_elsewhere
-from tests.support.jobs import DAILY, only_jobs_of, ran
+from tests.support.jobs import DAILY, ran
 from tests.support.nested import NestedProject
 
-pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture(autouse=True)
-def no_other_jobs() -> Iterator[None]:
-    ran.clear()
-    with only_jobs_of():
-        yield
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("no_other_jobs"),
+]
 
 
 def command(**options: Any) -> type[BaseCommand]:
