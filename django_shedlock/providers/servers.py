@@ -89,6 +89,20 @@ class Clients(Generic[Client]):
                 self._clients[key] = self._make()
             return self._clients[key]
 
+    def discard(self, failed: Client) -> None:
+        """
+        Close this client; the next ``get()`` makes a new one.
+
+        Threads that share it may all notice that it has failed. Only the first one
+        closes it, and none of them closes the new one.
+        """
+        with self._mutex:
+            keys = [key for key, each in self._clients.items() if each is failed]
+            for key in keys:
+                del self._clients[key]
+        if keys:
+            self.close_client(failed)
+
     def close(self) -> None:
         """Close all clients of this process; the next ``get()`` makes a new one."""
         with self._mutex:

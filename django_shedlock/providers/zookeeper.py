@@ -203,25 +203,45 @@ class ZooKeeperLockProvider(ServerLockProvider[SeenNode, FoundNode]):
 
         If the connection breaks, nobody knows what was done. So all is sent again.
         """
-        end, lost = time.monotonic() + self._timeout, None
-        while True:
-            client, connected = self.clients.get()
-            from kazoo import exceptions as errors
+        from kazoo import exceptions as errors
+        from kazoo.handlers.threading import KazooTimeoutError
 
+        end = time.monotonic() + self._timeout
+        lost: Exception | None = None
+        ended = 0
+        while True:
+            shared = self.clients.get()
+            client, connected = shared
             if (left := end - time.monotonic()) < 0 or not connected.wait(left):
                 if client.client_state == "CLOSED":  # it has given up
-                    self.clients.close()
+                    self.clients.discard(shared)
                 raise lost or TimeoutError("no member has answered in time")
+            requests = send(client)
             try:
                 answers = []
-                for each in send(client):
+                for each in requests:
                     each.wait(end - time.monotonic())
                     is_missing = isinstance(each.exception, errors.NoNodeError)
                     answers.append(None if is_missing else each.get_nowait())
             except (errors.ConnectionLoss, errors.SessionExpiredError) as error:
                 lost = error
+                has_ended = client.client_state == "CLOSED"
+            except KazooTimeoutError as error:
+                if lost is None:
+                    raise
+                raise lost from error
+            except errors.KazooException:
+                raise
+            except Exception as error:  # such as an answer out of order
+                lost = errors.ConnectionLoss(described(error))
+                has_ended = True
             else:
                 return answers
+            if has_ended:  # the client's thread, and so the client
+                self.clients.discard(shared)
+                ended += 1
+                if ended > 1:
+                    raise lost
 
     def parse(self, found: FoundNode) -> Read[SeenNode]:
         """See EntryLockProvider.parse()."""

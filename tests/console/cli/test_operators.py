@@ -149,12 +149,14 @@ def test_running_job_is_refused() -> None:
 
 
 def pause_after(parent: Parent) -> str:
-    def say_and_sleep(seconds: float) -> None:
-        parent.say("waiting")
+    def say_once_and_sleep(seconds: float) -> None:
+        if not said:
+            parent.say("waiting")
+            said.append(True)
         sleep(seconds)
 
-    sleep = time.sleep
-    with patch.object(performing.time, "sleep", say_and_sleep):
+    sleep, said = time.sleep, list[bool]()
+    with patch.object(performing.time, "sleep", say_once_and_sleep):
         return run("pause", "job", *REASON, "--wait", "1h")
 
 

@@ -7,8 +7,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
+from threading import Barrier
 from types import SimpleNamespace
 from typing import Any
 
@@ -174,6 +176,89 @@ def test_lost_answers(
     with lost_answers(monkeypatch):
         assert locks.replace(status_of(locks), ZERO)
     assert isinstance(try_from(locks, configure()), Lock)
+
+
+def put_out_of_order(client: Any) -> None:
+    """Let kazoo expect the answer to an earlier request, as after a lost connection."""
+    from kazoo.protocol.serialization import Exists
+
+    client._pending.append((Exists("/", None), client.handler.async_result(), -100))
+
+
+def shift_numbers(client: Any) -> None:
+    """Let the answer to each request have another number than kazoo expects."""
+    submit = client._connection._submit
+    client._connection._submit = lambda request, timeout, number: submit(
+        request, timeout, number + 1
+    )
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_answer_out_of_order(locks: ZooKeeperLockProvider, *, is_ours: bool) -> None:
+    """It ends the client's thread; a new client sends the request again."""
+    held = take_from(locks, configure())
+    old = client_of(locks)
+    if is_ours:
+        shift_numbers(old)
+    else:
+        put_out_of_order(old)
+    assert locks.release(held)
+    assert client_of(locks) is not old
+    assert take_from(locks, configure())
+
+
+def test_answer_out_of_order_to_one_of_many_threads(
+    locks: ZooKeeperLockProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They share the client, and all of them go on with the same new one."""
+    old, made = client_of(locks), []
+    connect = locks.clients._make
+    monkeypatch.setattr(locks.clients, "_make", lambda: made.append(None) or connect())
+    with ThreadPoolExecutor(8) as pool:
+        barrier = Barrier(9)
+        work = [pool.submit(acquire_often, locks, i, barrier) for i in range(8)]
+        barrier.wait(PATIENCE)
+        put_out_of_order(old)
+        for each in work:
+            each.result(PATIENCE)
+    assert len(made) == 1
+
+
+def acquire_often(locks: ZooKeeperLockProvider, number: int, barrier: Barrier) -> None:
+    barrier.wait(PATIENCE)
+    for _ in range(20):
+        locks.release(take_from(locks, configure(f"job {number}")))
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_each_answer_out_of_order(
+    locks: ZooKeeperLockProvider, monkeypatch: pytest.MonkeyPatch, *, is_ours: bool
+) -> None:
+    """The second one is reported; nobody connects again and again."""
+    made, connect = [], locks.clients._make
+
+    def make_bad_client() -> Any:
+        client, connected = connect()
+        assert connected.wait(PATIENCE)
+        (shift_numbers if is_ours else put_out_of_order)(client)
+        made.append(client)
+        return client, connected
+
+    locks.clients.close()
+    monkeypatch.setattr(locks.clients, "_make", make_bad_client)
+    with pytest.raises(LockProviderError, match="ConnectionLoss") as failure:
+        try_from(locks, configure())
+    assert failure.value.is_uncertain
+    assert ("xids do not match" in str(failure.value)) is is_ours
+    assert len(made) == 2
+
+
+def test_mistake_of_ours_is_no_lost_connection(locks: ZooKeeperLockProvider) -> None:
+    """What kazoo refuses to send is raised as it is."""
+    client = client_of(locks)
+    with pytest.raises(TypeError, match="path"):
+        locks._ask(lambda kazoo: [kazoo.get_async(5)])
+    assert client_of(locks) is client
 
 
 def test_all_answers_lost(
