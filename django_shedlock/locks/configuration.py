@@ -1,8 +1,9 @@
 """A lock's options, the request they are parsed into, and its configuration."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any, TypedDict
 
@@ -168,12 +169,7 @@ def make_request(name: str, options: Mapping[str, object]) -> LockRequest:
 @lru_cache(maxsize=1000, typed=True)
 def _request(name: str, /, **options: Any) -> LockRequest:
     check_name(name)
-    for option in options:
-        if option not in LockOptions.__annotations__:
-            raise InvalidLockConfiguration(
-                f"Lock {name!r}: unknown option {option!r}; there are "
-                f"{', '.join(LockOptions.__annotations__)}."
-            )
+    check_options(name, options, LockOptions.__annotations__)
     parsed = {**options, "schedule": make_schedule(name, options.get("schedule"))}
     if "wait" in options:
         parsed["wait"] = parse_option(name, "wait", options["wait"])
@@ -195,6 +191,18 @@ def _request(name: str, /, **options: Any) -> LockRequest:
     else:
         return request
     raise InvalidLockConfiguration(f"Lock {name!r}: {problem}.")
+
+
+def check_options(name: str, options: Iterable[object], known: Collection[str]) -> None:
+    """Raise ``InvalidLockConfiguration`` unless all options are ``known`` ones."""
+    for option in options:
+        if option in known:
+            continue
+        nearest = get_close_matches(str(option), known, n=1)
+        raise InvalidLockConfiguration(
+            f"Lock {name!r}: unknown option {option!r}; there are {', '.join(known)}."
+            + (f" Did you mean {nearest[0]}?" if nearest else "")
+        )
 
 
 def make_schedule(

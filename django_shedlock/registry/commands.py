@@ -13,7 +13,8 @@ from django.dispatch import receiver
 
 from django_shedlock import conf
 from django_shedlock.exceptions import InvalidLockConfiguration, described
-from django_shedlock.registry.decorators import scheduler_lock
+from django_shedlock.locks.configuration import check_options
+from django_shedlock.registry.decorators import JobOptions, scheduler_lock
 from django_shedlock.registry.jobs import (
     Job,
     decorated_job,
@@ -26,6 +27,9 @@ NEVER_LOCKED_COMMANDS = {
     *("test", "testserver"),
 }
 """They serve a person, or start the jobs themselves."""
+
+COMMAND_OPTIONS = ("name", *JobOptions.__annotations__, "migrates")
+"""The options of an entry."""
 
 MIGRATE_OPTIONS = ("wait", "unless", "migrates")
 """The options of a command that migrates."""
@@ -66,6 +70,7 @@ def lock_command(command: Any, name: str) -> BaseCommand:
                 f"SHEDLOCK_COMMANDS[{name!r}] = {options!r}: it must be a dict of "
                 'options, for example {"lock_at_most_for": "10m"}.'
             )
+        check_options(name, options, COMMAND_OPTIONS)
 
         @functools.wraps(kind.handle)
         def handle(self: BaseCommand, *args: object, **options: object) -> str | None:
@@ -79,7 +84,10 @@ def lock_command(command: Any, name: str) -> BaseCommand:
             # Only deploys need it, and every process would load it.
             from django_shedlock.registry.migrate import lock_migrate
 
-            locked.handle = lock_migrate(handle, name, options)
+            if kind.execute is BaseCommand.execute:
+                locked.handle = lock_migrate(handle, name, options)
+            else:  # it may do its work there
+                locked.execute = lock_migrate(kind.execute, name, options)
         else:
             options = {**options}
             options.pop("migrates", None)

@@ -16,7 +16,7 @@ from django_shedlock.execution.executor import (
     execute_request,
     makes_generator,
 )
-from django_shedlock.locks.configuration import LockOptions
+from django_shedlock.locks.configuration import LockOptions, check_options
 from django_shedlock.registry.jobs import (
     Job,
     OnSkip,
@@ -136,6 +136,7 @@ def _lock(
     function = target.handle if is_command(target) else target
     path = path_of(target)
     name = path if name is None else name
+    check_options(name, options, JobOptions.__annotations__)
     template = NameTemplate(name, function, path)
     description = _describe(target) if description is None else str(description)
     job = Job(

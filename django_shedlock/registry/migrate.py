@@ -38,7 +38,7 @@ from django_shedlock.sql.session_locks import SessionLock, session_lock
 # a statement every few seconds, which also asks whether the lock is still held.
 
 CommandHandle = Callable[..., str | None]
-"""The method ``handle()`` of a command: it returns what is to be printed."""
+"""The ``handle()`` or ``execute()`` of a command: it returns what it prints."""
 
 _looks = Timetable("migrate")
 
@@ -47,7 +47,7 @@ def lock_migrate(
     handle: CommandHandle, name: str, options: Mapping[str, object]
 ) -> CommandHandle:
     """
-    Return the ``handle()`` of such a command under the lock of its database.
+    Return the ``handle()`` or ``execute()`` of a command, under its database's lock.
 
     ``wait`` is 10 minutes by default; ``unless`` names the options with which Django's
     ``migrate`` changes nothing. Raises ``InvalidLockConfiguration`` if one is wrong.

@@ -188,6 +188,7 @@ def test_e007_suffix_that_breaks_the_line(suffix: str) -> None:
     ("options", "text"),
     [
         ({"lock_at_most": "1m"}, "unknown option 'lock_at_most'"),
+        ({"lock": False}, "Did you mean locked?"),
         ({"lock_at_most_for": "soon"}, "'soon' is not a duration"),
         ({"lock_at_most_for": "1m", "lock_at_least_for": "2m"}, "(2m) is longer"),
         ({"name": ""}, "is blank"),
@@ -233,6 +234,14 @@ def test_w006_entry_without_a_lock() -> None:
     assert ids(entry, INSTALLED_APPS=ZERO_EDIT) == []
     unlocked = {f"{JOBS}.plain": {"locked": False}}
     assert ids(entry, INSTALLED_APPS=ZERO_EDIT, SHEDLOCK_CRONTAB=unlocked) == []
+
+
+def test_options_of_its_command_are_not_the_entrys_fault() -> None:
+    """E009 reports them once, however many entries start the command."""
+    entries = [("@daily", CALL, ["sqlflush"]), ("@hourly", CALL, ["sqlflush"])]
+    wrong = {"sqlflush": {"wiat": "1m"}}
+    assert ids(*entries, SHEDLOCK_COMMANDS=wrong) == []
+    assert ids(*entries, SHEDLOCK_COMMANDS=wrong, INSTALLED_APPS=ZERO_EDIT) == []
 
 
 def test_w007_entry_that_starves() -> None:
@@ -476,8 +485,9 @@ def test_w013_not_for_a_schedule_of_the_job() -> None:
 
 def test_w010_app_that_comes_too_late() -> None:
     """W010 finds an app whose command Django does not take."""
-    [message] = messages(INSTALLED_APPS=TOO_LATE)
+    [message] = messages(("@daily", f"{JOBS}.plain"), INSTALLED_APPS=TOO_LATE)
     assert message.id == "shedlock.W010"
+    assert "So it locks no entry of CRONJOBS." in message.msg
     assert message.hint == (
         "Put 'django_shedlock.contrib.crontab' before 'django_crontab' in "
         "INSTALLED_APPS."

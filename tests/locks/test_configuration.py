@@ -39,8 +39,10 @@ BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"history": 1}, "history .1. must be True or False"),
     (
         {"lock_at_most": "1m"},
-        "unknown option 'lock_at_most'; there are lock_at_most_for",
+        "unknown option 'lock_at_most'; there are .*Did you mean lock_at_most_for?",
     ),
+    ({"on_skp": "fail"}, "there are .*, on_skip, .* Did you mean on_skip?"),
+    ({"every": "5m"}, "unknown option 'every'; there are .*[.]$"),
 ]
 BAD_NAMES: list[tuple[Any, str]] = [
     ("", "is blank"),

@@ -325,6 +325,11 @@ def test_decorated_command_keeps_its_lock(others: Any) -> None:
             CORRECT_IT,
         ),
         (
+            {"sweep": {"migrate": True}},
+            "runbook, on_skip, unless, migrates. Did you mean migrates?",
+            CORRECT_IT,
+        ),
+        (
             {"sweep": {"name": "a:{b c}"}},
             "'a:{b c}': {b c} is no parameter of others.",
             CORRECT_IT,

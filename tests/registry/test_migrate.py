@@ -56,16 +56,26 @@ class Command(BaseCommand):
     def handle(self, *args, **options):
         self.stdout.write("migrates schemas")
 """
+EXECUTE_SCHEMAS = """
+from django.core.management.base import BaseCommand
+
+class Command(BaseCommand):
+    requires_system_checks = []
+
+    def execute(self, *args, **options):
+        print("executes")
+"""
 
 
 @pytest.fixture
 def own_commands(tmp_path: Path) -> Iterator[None]:
-    """Let an app have two commands that migrate."""
+    """Let an app have commands that migrate."""
     folder = tmp_path / "migrating" / "management" / "commands"
     folder.mkdir(parents=True)
     (tmp_path / "migrating" / "__init__.py").touch()
     (folder / "migrate_more.py").write_text(MIGRATE_MORE)
     (folder / "migrate_schemas.py").write_text(MIGRATE_SCHEMAS)
+    (folder / "execute_schemas.py").write_text(EXECUTE_SCHEMAS)
     importlib.invalidate_caches()
     sys.path.insert(0, str(tmp_path))
     apps = ["django_shedlock", "migrating"]
@@ -101,6 +111,7 @@ def locked(**commands: dict[str, Any]) -> Any:
         ("migrate", {}),
         ("migrate_more", {}),
         ("migrate_schemas", {"migrates": True}),
+        ("execute_schemas", {"migrates": True}),
     ],
 )
 def test_command_that_migrates_is_locked(command: str, options: Any) -> None:
@@ -194,6 +205,9 @@ def test_it_is_no_job_and_has_no_record(capsys: pytest.CaptureFixture[str]) -> N
         assert check_jobs() == []
         call_command("migrate_more")
         assert "migrates more" in capsys.readouterr().out
+    with locked(execute_schemas={"migrates": True}):
+        call_command("execute_schemas")
+        assert "executes" in capsys.readouterr().out
         assert not [job for job in registered_jobs if "migrating" in job.path]
     assert not LockRecord.objects.exists()
 

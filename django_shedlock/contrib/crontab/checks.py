@@ -62,6 +62,7 @@ def _check_settings() -> Iterator[CheckMessage]:
         if apps.is_installed(CRONTAB_APP):
             text = f"{CRONTAB_APP!r} has no effect"
             text += ", because it comes after 'django_crontab'."
+            text += " So it locks no entry of CRONJOBS."
             yield Warning(text, hint=f"{APP_ORDER_FIX}.", id="shedlock.W010")
     elif not has_zone and _has_unnamed_zone():
         yield Warning(
@@ -104,6 +105,8 @@ def _check_entries(jobs: object) -> Iterator[CheckMessage]:
             )
             continue
         entry = CrontabEntry.parse(job)
+        if _is_reported_as_command(entry):
+            continue
         yield from find_line_breaks(f"{entry}: its suffix", entry.suffix or "")
         yield from find_todays_date(entry)
         try:
@@ -134,6 +137,8 @@ def _flaw(job: object) -> str | None:
         function = entry.function
         if not callable(function):
             return f"{entry.path} is no function"
+        if _is_reported_as_command(entry):
+            return None
         is_command = function is call_command and entry.args
         if is_command and entry.command is None:
             return f"there is no command {entry.args[0]!r}"
@@ -146,10 +151,22 @@ def _flaw(job: object) -> str | None:
     return None
 
 
+def _is_reported_as_command(entry: CrontabEntry) -> bool:
+    """Return whether the checks of commands say why the entry's command can't run."""
+    if entry.command_name not in conf.COMMANDS.value:
+        return False
+    try:
+        _ = entry.command
+    except InvalidLockConfiguration:
+        return True
+    return False
+
+
 def _check_lock(entry: CrontabEntry) -> Iterator[CheckMessage]:
     job = entry.job
     if job is None:
-        if not locks_all_entries() and not entry.is_at_boot:
+        is_explained = locks_all_entries() or apps.is_installed(CRONTAB_APP)
+        if not is_explained and not entry.is_at_boot:
             yield Warning(
                 f"{entry} has no lock, so each host runs it.",
                 hint="Decorate its target, give a command an entry in "

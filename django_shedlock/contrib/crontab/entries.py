@@ -17,7 +17,13 @@ from django.utils.module_loading import import_string
 
 from django_shedlock import conf
 from django_shedlock.exceptions import InvalidLockConfiguration
-from django_shedlock.locks.configuration import ZERO, default_duration, make_request
+from django_shedlock.locks.configuration import (
+    ZERO,
+    LockOptions,
+    check_options,
+    default_duration,
+    make_request,
+)
 from django_shedlock.providers import get_provider
 from django_shedlock.registry.jobs import Job, call_target, decorated_job
 from django_shedlock.schedules.cron import Schedule
@@ -256,6 +262,7 @@ class CrontabEntry:
         if not options.pop("locked", True):
             return None
         name = options.pop("name", f"cron:{self.call}")
+        check_options(name, options, (*LockOptions.__annotations__, "name", "locked"))
         request = make_request(name, options)
         schedule = self._schedule_in(request.provider)
         ticks = self.ticks_of_call
