@@ -103,6 +103,23 @@ def test_dry_run_with_a_value_is_no_flag() -> None:
     assert ran == []
 
 
+def test_command_that_works_in_execute_and_only_looks() -> None:
+    """Its ``execute()`` has the lock, and needs none to look either."""
+
+    @scheduler_lock("nightly")
+    class Command(BaseCommand):
+        def add_arguments(self, parser: Any) -> None:
+            parser.add_argument("--dry-run", action="store_true")
+
+        def execute(self, *args: Any, **options: Any) -> None:
+            ran.append("looked" if options["dry_run"] else "done")
+
+    with held_elsewhere("nightly"):
+        call_command(Command(), "--dry-run")
+        call_command(Command())
+    assert ran == ["looked"]
+
+
 def test_async_command_that_only_looks() -> None:
     """Its ``handle()`` is awaited as without a lock."""
     kind = scheduler_lock("nightly")(AsyncCommand)
