@@ -3,6 +3,7 @@
 import inspect
 import shlex
 from contextlib import suppress
+from typing import TextIO
 
 from django.core.management.base import BaseCommand, OutputWrapper
 
@@ -20,8 +21,9 @@ def operator_command(alias: str, subcommand: str, *words: str) -> str:
 
 def refusal(name: str, holder: LockHolder, advice: str) -> str:
     """Say who holds the lock and for how long, and then what helps."""
-    left = format_left(holder.remaining)
-    return f"Lock {name!r} is {holder.reason}, for {left} more at the most. {advice}"
+    rest = f", for {format_left(holder.remaining)} more at the most"
+    lasting = rest if holder.remaining else ""
+    return f"Lock {name!r} is {holder.reason}{lasting}. {advice}"
 
 
 def refusal_of_child(name: str, holder: LockHolder) -> str:
@@ -49,7 +51,7 @@ def calling_command() -> str | None:
 
 
 def show_skip(
-    stderr: OutputWrapper,
+    stderr: OutputWrapper | TextIO,
     verbosity: object,
     name: str,
     holder: LockHolder,
@@ -63,12 +65,15 @@ def show_skip(
     It is printed at a terminal, and with ``-v 2`` or more. The line ends with the next
     step: ``run_now`` if the tick has run, else the command that shows the lock.
     """
-    asks = isinstance(verbosity, int) and verbosity >= 2
-    if not asks and not stderr.isatty():
-        return
     step = f"See `{operator_command(alias, 'show', name)}`."
     if holder.has_run_tick and run_now:
         step = f"To run it now: {run_now}."
+    asks = isinstance(verbosity, int) and verbosity >= 2
     # The stream may be closed, or have no reader any more. A skip is no error.
     with suppress(AttributeError, OSError, ValueError):
-        stderr.write(f"Skipped. Lock {name!r}: {holder.reason}. {step}", str)
+        if asks or stderr.isatty():
+            text = f"Skipped. Lock {name!r}: {holder.reason}. {step}"
+            if isinstance(stderr, OutputWrapper):
+                stderr.write(text, str)
+            else:
+                print(text, file=stderr)

@@ -12,8 +12,8 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, OutputWrapper
 
 from django_shedlock import scheduler_lock
-from django_shedlock.execution.skips import calling_command, show_skip
-from django_shedlock.locks.status import LockHolder
+from django_shedlock.execution.skips import calling_command, refusal, show_skip
+from django_shedlock.locks.status import CONTENDED, LockHolder
 from django_shedlock.models import LockRecord
 from django_shedlock.testing import held_elsewhere
 from tests.support.commands import call
@@ -124,14 +124,32 @@ class Gone(io.StringIO):
         raise BrokenPipeError
 
 
+@pytest.mark.parametrize("verbosity", [1, 2])
+@pytest.mark.parametrize("wrap", [OutputWrapper, lambda stream: stream])
 @pytest.mark.parametrize("stream", ["closed", None, Gone()])
-def test_stream_that_nobody_can_read(stream: Any) -> None:
+def test_stream_that_nobody_can_read(stream: Any, wrap: Any, verbosity: int) -> None:
     """A skip is no error, whatever the stream is."""
     if stream == "closed":
         stream = io.StringIO()
         stream.close()
     skipped = LockHolder("host:1:x")
-    show_skip(OutputWrapper(stream), 2, "nightly", skipped, alias="default")
+    show_skip(wrap(stream), verbosity, "nightly", skipped, alias="default")
+
+
+def test_stream_of_the_commands_own() -> None:
+    """A command may have put another one in the place of Django's."""
+    stream = Terminal()
+    show_skip(stream, 1, "nightly", LockHolder("host:1:x"), alias="default")
+    assert stream.getvalue() == (
+        f"Skipped. Lock 'nightly': held by host:1:x. {SHOW.format('nightly')}"
+    )
+
+
+def test_refusal_of_a_lock_without_a_lease() -> None:
+    """A worker that came first in the same instant has no lease that we know."""
+    assert refusal("job", CONTENDED, "Wait.") == (
+        "Lock 'job' is held by another worker that came first. Wait."
+    )
 
 
 def test_shedlock_run() -> None:
