@@ -4,9 +4,11 @@ import math
 import os
 import random
 import socket
+import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from django.db import Error, OperationalError, connections, transaction
@@ -491,10 +493,12 @@ def leave_to_parent(connection: BaseDatabaseWrapper) -> None:
     driver then sends the server a farewell.
     """
     with suppress(Exception):  # the driver's, if it is closed already
-        if (own := _socket_of(connection)) is not None:
-            nowhere = os.open(os.devnull, os.O_RDWR)
-            os.dup2(nowhere, own)  # only the child's number; the parent's socket stays
-            os.close(nowhere)
+        own = _socket_of(connection)
+        # A driver whose connection was lost may still tell the number it had.
+        if own is not None and stat.S_ISSOCK(os.fstat(own).st_mode):
+            with Path(os.devnull).open("r+b", buffering=0) as nowhere:
+                # Only the child's number; the parent's socket stays.
+                os.dup2(nowhere.fileno(), own)
 
 
 def _interrupt(answer: int) -> None:

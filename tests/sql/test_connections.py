@@ -14,6 +14,8 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -991,3 +993,13 @@ def test_codes_are_sqlites() -> None:
     own = (errors.SQLITE_BUSY, errors.SQLITE_LOCKED, errors.SQLITE_BUSY_SNAPSHOT)
     names = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_BUSY_SNAPSHOT")
     assert own == tuple(getattr(sqlite3, name) for name in names)
+
+
+def test_number_that_is_a_files_by_now(tmp_path: Path) -> None:
+    """After a loss MySQL's driver still tells the number that its socket had."""
+    with (tmp_path / "report").open("w") as file:
+        driver = SimpleNamespace(fileno=file.fileno)
+        session: Any = SimpleNamespace(connection=driver)
+        connecting.leave_to_parent(session)
+        file.write("written")
+    assert (tmp_path / "report").read_text() == "written"
