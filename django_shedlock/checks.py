@@ -26,7 +26,10 @@ from django_shedlock.providers import get_provider
 from django_shedlock.providers.base import Place
 from django_shedlock.registry.commands import is_name_shared_on_purpose
 from django_shedlock.registry.discovery import import_jobs
-from django_shedlock.registry.flags import find_calls_that_look
+from django_shedlock.registry.flags import (
+    find_calls_that_look,
+    find_migrations_that_look,
+)
 from django_shedlock.registry.jobs import (
     Job,
     decorated_job,
@@ -110,7 +113,7 @@ def check_jobs(**kwargs: object) -> list[CheckMessage]:
     """Check each decorated job of the project, and whether their names clash."""
     if any(map(_setting_problem, conf.SETTINGS)):
         return []
-    messages = import_jobs()
+    messages = [*import_jobs(), *find_migrations_that_look()]
     sharers: dict[tuple[str, str], list[Job]] = defaultdict(list)
     for job in sorted(registered_jobs, key=attrgetter("path")):
         sharers[job.provider, job.name].append(job)

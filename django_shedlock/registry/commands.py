@@ -70,7 +70,6 @@ def lock_command(command: Any, name: str) -> BaseCommand:
                 f"SHEDLOCK_COMMANDS[{name!r}] = {options!r}: it must be a dict of "
                 'options, for example {"lock_at_most_for": "10m"}.'
             )
-        check_options(name, options, COMMAND_OPTIONS)
 
         @functools.wraps(kind.handle)
         def handle(self: BaseCommand, *args: object, **options: object) -> str | None:
@@ -89,6 +88,7 @@ def lock_command(command: Any, name: str) -> BaseCommand:
             else:  # it may do its work there
                 locked.execute = lock_migrate(kind.execute, name, options)
         else:
+            check_options(name, options, COMMAND_OPTIONS)
             options = {**options}
             options.pop("migrates", None)
             scheduler_lock(options.pop("name", name), **options)(locked)
@@ -108,6 +108,13 @@ def migrates(kind: type[BaseCommand], name: str, options: Mapping[str, object]) 
             f"Lock {name!r}: migrates ({is_like_it!r}) must be True or False."
         )
     return name == "migrate" or is_like_it or is_migrate(kind)
+
+
+def migrations_of_setting() -> Iterator[tuple[type[BaseCommand], str]]:
+    """Return each command that migrates and is locked by the setting, and its name."""
+    for (kind, name), locked in _locked.items():
+        if decorated_job(locked) is None:
+            yield kind, name
 
 
 def is_locked_by_setting(job: Job) -> bool:
@@ -163,7 +170,8 @@ def import_commands() -> Iterator[CheckMessage]:
             try:
                 command = lock_command(command, name)
             except InvalidLockConfiguration as error:
-                problem, hint = str(error).rstrip("."), "Correct its options."
+                yield _wrong_entry(entry, str(error), "Correct its options.")
+                continue
             except Exception as error:  # whatever the metaclass of its class raises
                 problem = f"it can't be locked: {described(error)}"
                 hint = "Remove it, and start the command by `shedlock run`."
@@ -174,7 +182,11 @@ def import_commands() -> Iterator[CheckMessage]:
                 job = decorated_job(type(command))
                 problem = f"it is decorated, with the lock {job and job.name!r}"
                 hint = "Its options here have no effect: remove them."
-        yield Error(f"{entry}: {problem}.", hint=hint, id="shedlock.E009")
+        yield _wrong_entry(entry, f"{problem}.", hint)
+
+
+def _wrong_entry(entry: str, problem: str, hint: str) -> CheckMessage:
+    return Error(f"{entry}: {problem}", hint=hint, id="shedlock.E009")
 
 
 def _foreign_command(entry: str, command: object) -> CheckMessage:
@@ -193,11 +205,13 @@ def _check_migrate(kind: type[BaseCommand], name: str) -> Iterator[CheckMessage]
     options: Any = conf.COMMANDS.value[name]
     others = sorted(options.keys() - set(MIGRATE_OPTIONS))
     if others and migrates(kind, name, options):
+        nearest = get_close_matches(others[0], MIGRATE_OPTIONS, n=1)
+        meant = f" Did you mean {nearest[0]}?" if nearest else ""
         yield Warning(
             f"SHEDLOCK_COMMANDS[{name!r}]: {', '.join(map(repr, others))} has no "
             "effect, since the lock of a command that migrates is one of the database "
             "itself, and no record.",
-            hint=f"Remove it. Only {', '.join(MIGRATE_OPTIONS)} apply.",
+            hint=f"Remove it. Only {', '.join(MIGRATE_OPTIONS)} apply.{meant}",
             id="shedlock.W011",
         )
 

@@ -4,10 +4,16 @@ import re
 from argparse import Action, ArgumentParser, BooleanOptionalAction
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from typing import Any
 
 from django.core.checks import CheckMessage, Warning
+from django.core.management.base import BaseCommand
 
-from django_shedlock.registry.commands import is_locked_by_setting
+from django_shedlock import conf
+from django_shedlock.registry.commands import (
+    is_locked_by_setting,
+    migrations_of_setting,
+)
 from django_shedlock.registry.jobs import Job, is_command, parser_of
 from django_shedlock.registry.unless import DRY_RUN
 
@@ -22,14 +28,32 @@ def find_calls_that_look(job: Job) -> Iterator[CheckMessage]:
     """Warn of flags that ``unless`` may lack, and of its options that are none."""
     if not is_command(job.target):
         return
-    try:
-        options = dict(_options(parser_of(job.target)))
-    except (Exception, SystemExit):  # a call of the command raises it again
+    options = _options_of(job.target)
+    if options is None:
         return
     if job.unless is None:
         yield from _find_flags(job, options)
     else:
-        yield from _find_wrong_options(job, job.unless, options)
+        described = f"{job.path}: unless={list(job.unless)!r} of its lock {job.name!r}"
+        yield from _find_wrong_options(described, job.unless, options)
+
+
+def find_migrations_that_look() -> Iterator[CheckMessage]:
+    """Warn of options that ``unless`` names, and that a command that migrates lacks."""
+    for kind, name in migrations_of_setting():
+        entry: Any = conf.COMMANDS.value[name]
+        unless, options = entry.get("unless"), _options_of(kind)
+        if unless and options is not None:
+            described = f"SHEDLOCK_COMMANDS[{name!r}]: unless={list(unless)!r}"
+            yield from _find_wrong_options(described, unless, options)
+
+
+def _options_of(command: type[BaseCommand]) -> dict[str, Action] | None:
+    """Return the command's options by ``dest``; ``None`` if its parser fails."""
+    try:
+        return dict(_options(parser_of(command)))
+    except (Exception, SystemExit):  # a call of the command raises it again
+        return None
 
 
 def _options(parser: ArgumentParser) -> Iterator[tuple[str, Action]]:
@@ -62,12 +86,16 @@ def _find_flags(job: Job, options: dict[str, Action]) -> Iterator[CheckMessage]:
 
 
 def _find_wrong_options(
-    job: Job, unless: Sequence[str], options: dict[str, Action]
+    described: str, unless: Sequence[str], options: dict[str, Action]
 ) -> Iterator[CheckMessage]:
     for dest in unless:
         if dest not in options:
             problem = "is no option of the command"
-            nearest = get_close_matches(dest, options, n=1)
+            written = f"--{dest.replace('_', '-')}"  # it may have another `dest`
+            nearest = [
+                *(each for each in options if written in options[each].option_strings),
+                *get_close_matches(dest, options, n=1),
+            ]
             hint = "Give the `dest` of an option"
             hint += f". Did you mean {nearest[0]!r}?" if nearest else "."
         elif options[dest].default:
@@ -77,8 +105,7 @@ def _find_wrong_options(
         else:
             continue
         yield Warning(
-            f"{job.path}: unless={list(unless)!r} of its lock {job.name!r}: {dest!r} "
-            f"{problem}.",
+            f"{described}: {dest!r} {problem}.",
             hint=hint,
             id="shedlock.W022",
         )

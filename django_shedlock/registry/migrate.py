@@ -3,12 +3,12 @@
 import functools
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
-from typing import ClassVar
+from typing import ClassVar, TextIO, cast
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand, CommandError, OutputWrapper
 from django.db import DEFAULT_DB_ALIAS, Error, connections
 
 from django_shedlock import conf
@@ -25,6 +25,7 @@ from django_shedlock.locks.inherited import (
     pass_to_children,
 )
 from django_shedlock.mutexes import Mutex
+from django_shedlock.registry.jobs import is_own_command
 from django_shedlock.registry.unless import only_looks, parse_unless
 from django_shedlock.signals import logger
 from django_shedlock.sql.connections import close, in_callers_transaction
@@ -40,6 +41,9 @@ from django_shedlock.sql.session_locks import SessionLock, session_lock
 CommandHandle = Callable[..., str | None]
 """The ``handle()`` or ``execute()`` of a command: it returns what it prints."""
 
+OPTIONS_THAT_LOOK = ("plan", "check_unapplied")
+"""With one of these, Django's ``migrate`` changes nothing."""
+
 _looks = Timetable("migrate")
 
 
@@ -49,28 +53,56 @@ def lock_migrate(
     """
     Return the ``handle()`` or ``execute()`` of a command, under its database's lock.
 
-    ``wait`` is 10 minutes by default; ``unless`` names the options with which Django's
-    ``migrate`` changes nothing. Raises ``InvalidLockConfiguration`` if one is wrong.
+    ``wait`` is 10 minutes by default; by default ``unless`` names the options with
+    which Django's ``migrate`` changes nothing, and ``dry_run``. Raises
+    ``InvalidLockConfiguration`` if one is wrong.
     """
     wait = make_request(name, {"wait": options.get("wait", "10m")}).wait
-    unless = parse_unless(name, options.get("unless", ["plan", "check_unapplied"]))
+    unless = parse_unless(name, options.get("unless"))
 
     @functools.wraps(handle)
     def locked_handle(
         self: BaseCommand, *args: object, **options: object
     ) -> str | None:
+        if options.get("stderr"):  # as execute() does, which this may be
+            self.stderr = OutputWrapper(cast(TextIO, options["stderr"]))
         is_unlocked = not conf.ENABLED.value or are_databases_temporary()
-        if is_unlocked or only_looks(unless, options):
+        if is_unlocked or _only_looks(unless, options):
             return handle(self, *args, **options)
-        using = str(options.get("database") or DEFAULT_DB_ALIAS)
-        lock = session_lock(using, f"migrate:{using}")
-        if lock is None:
-            _warn_of_no_lock(name, using)
-            return handle(self, *args, **options)
-        with MigrateLock(self, name, lock).held(wait):
+        with ExitStack() as stack:
+            for using in _databases(options.get("database")):
+                lock = session_lock(using, f"migrate:{using}")
+                if lock is None:
+                    _warn_of_no_lock(name, using)
+                else:
+                    stack.enter_context(MigrateLock(self, name, lock).held(wait))
             return handle(self, *args, **options)
 
     return locked_handle
+
+
+def _only_looks(unless: Sequence[str] | None, options: Mapping[str, object]) -> bool:
+    looks = only_looks(unless, options)
+    return looks or (unless is None and only_looks(OPTIONS_THAT_LOOK, options))
+
+
+def _databases(option: object) -> list[str]:
+    """
+    Return the aliases that the option ``database`` names, or else the default one.
+
+    They are sorted, so that two processes never wait for each other.
+    """
+    named = set(_texts(option))
+    return sorted(named.intersection(connections)) or [DEFAULT_DB_ALIAS]
+
+
+def _texts(option: object) -> Iterator[str]:
+    """Return the texts of an option that a call may have several times."""
+    if isinstance(option, str):
+        yield option
+    elif isinstance(option, Collection):
+        for each in option:
+            yield from _texts(each)
 
 
 @functools.cache
@@ -97,6 +129,7 @@ class MigrateLock:
         self._lock = lock
         self._pid = os.getpid()
         self._is_held = False
+        self._is_over = False
         self._mutex = Mutex()
         """Owned by the thread that uses the connection."""
 
@@ -124,16 +157,13 @@ class MigrateLock:
                 self._end()
 
     def _is_inherited(self) -> bool:
-        holders = {_identity(number) for number in self._lock.holders()}
-        return not holders.isdisjoint(inherited_identities())
+        return any(map(self._lock.is_held_by, inherited_identities()))
 
     def _acquire(self, wait: timedelta) -> None:
         backoff = Backoff(wait)
         is_ours = self._lock.try_acquire()
         if not is_ours and wait:
-            caller = connections[self._lock.using]
-            if not in_callers_transaction(caller):
-                close(caller)  # it would be idle, and perhaps ended by a proxy
+            self._close_callers_connection()
             text = f"{self} is held: this process waits, for up to "
             self._command.stderr.write(f"{text}{format_duration(wait)}.")
         while not is_ours:
@@ -153,23 +183,36 @@ class MigrateLock:
                 if backoff.is_over:
                     raise
 
+    def _close_callers_connection(self) -> None:
+        """Close Django's own connection: while it is idle, a proxy might end it."""
+        caller = connections[self._lock.using]
+        # A caller in this process may have a temporary table there, or a lock.
+        if is_own_command(self._command) and not in_callers_transaction(caller):
+            close(caller)
+
     def _holders(self) -> str:
-        return " and ".join(map(str, sorted(self._lock.holders()))) or "(it has ended)"
+        try:
+            numbers = sorted(self._lock.holders())
+        except Error:
+            return "(it can't be asked now)"
+        return " and ".join(map(str, numbers)) or "(it has ended)"
 
     def _begin(self) -> None:
         self._is_held = True
-        pass_to_children(_identity(self._lock.number))
+        pass_to_children(self._lock.identity)
         _looks.add(self, self._look, uptime() + self.look_interval_seconds)
 
     def _look(self) -> float | None:
         """Keep the connection awake; return when to do so next, by ``uptime()``."""
         with self._mutex:
             if self._is_held and (loss := self._loss()) is not None:
-                pass_no_more(_identity(self._lock.number))
                 self._is_held = self._is_acquired_again()
                 logger.warning("%s was lost: %s. %s", self, loss, self._outlook())
-                if self._is_held:
-                    pass_to_children(_identity(self._lock.number))
+                if not self._is_held:
+                    pass_no_more(self._lock.identity)
+            if self._is_over:  # the end has not waited for this look
+                self._is_held = False
+                self._lock.close()
         return uptime() + self.look_interval_seconds if self._is_held else None
 
     def _loss(self) -> str | None:
@@ -189,26 +232,22 @@ class MigrateLock:
             return False
 
     def _outlook(self) -> str:
+        if self._is_over:
+            return "Another process may have migrated, too."
         if self._is_held:
             return "It is held again; another process may have migrated meanwhile."
         return "This process goes on, and another one may migrate at the same time."
 
     def _end(self) -> None:
+        self._is_over = True
+        pass_no_more(self._lock.identity)
         _looks.remove(self)
         if not self._mutex.acquire(timeout=self.end_timeout_seconds):
-            return  # the look hangs, and has the connection until this process ends
+            return  # a look hangs, and closes the connection when it has its answer
         try:
-            if self._is_held:
-                pass_no_more(_identity(self._lock.number))
-                if (loss := self._loss()) is not None:
-                    text = "Another process may have migrated, too."
-                    logger.warning("%s was lost: %s. %s", self, loss, text)
+            if self._is_held and (loss := self._loss()) is not None:
+                logger.warning("%s was lost: %s. %s", self, loss, self._outlook())
         finally:
             self._is_held = False
+            self._lock.close()
             self._mutex.release()
-        self._lock.close()
-
-
-def _identity(number: int | None) -> str:
-    """Return the text by which processes that the holder starts recognize it."""
-    return f"connection:{number}"

@@ -2,7 +2,9 @@
 
 import hashlib
 from abc import ABC, abstractmethod
+from functools import cached_property
 from typing import Any, ClassVar
+from uuid import uuid4
 
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -10,14 +12,15 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django_shedlock.forking import renewed_in_child
 from django_shedlock.sql.connections import close, copy_of, leave_to_parent
 
+IDENTITY_PREFIX = "session:"
+
 
 class SessionLock(ABC):
     """
     A lock with this name of the database ``using``, on a connection of its own.
 
-    It needs no table, and the database releases it when the connection ends. A
-    connection has a number in the database, by which other processes recognize the
-    holder. Each method may raise ``django.db.Error``.
+    It needs no table, and the database releases it when the connection ends. Each
+    method may raise ``django.db.Error``.
     """
 
     number_query: ClassVar[str]
@@ -25,36 +28,49 @@ class SessionLock(ABC):
 
     def __init__(self, using: str, name: str):
         self.using = using
+        self.name = name
+        self.identity: str = f"{IDENTITY_PREFIX}{uuid4().hex}"
+        """Names the holder, by whatever connection: see ``is_held_by()``."""
         self.connection: BaseDatabaseWrapper = copy_of(connections[using])
         renewed_in_child(self)
         self.number: int | None = None
         """The number of this connection in the database, once it has the lock."""
-        digest = hashlib.sha256(self._scope(name).encode())
-        self._key = self._make_key(digest.digest(), digest.hexdigest())
-
-    @abstractmethod
-    def _scope(self, name: str) -> str:
-        """Return what tells this lock from others that the server knows."""
-
-    @abstractmethod
-    def _make_key(self, digest: bytes, text: str) -> Any:
-        """Return the key by which the database knows the lock."""
-
-    @abstractmethod
-    def _try(self) -> bool:
-        """Acquire the lock, unless another connection holds it."""
 
     def try_acquire(self) -> bool:
         """Acquire the lock, unless another connection holds it."""
-        is_ours = self._try()
-        if is_ours:
-            [number] = self._ask(self.number_query)
-            self.number = int(number)
-        return is_ours
+        if not self._try_first(self.name):
+            return False
+        [number] = self._ask(self.number_query)
+        self.number = int(number)
+        # Nobody else knows this name, so nobody else can have its lock.
+        self._try(self.identity)
+        return True
 
-    @abstractmethod
     def holders(self) -> set[int]:
         """Return the numbers of the connections that hold the lock."""
+        return self._holders_of(self.name)
+
+    def is_held_by(self, identity: str) -> bool:
+        """
+        Return whether the process with this ``identity`` holds the lock.
+
+        Its connection then also holds a lock with that name.
+        """
+        if not identity.startswith(IDENTITY_PREFIX):
+            return False
+        return not self.holders().isdisjoint(self._holders_of(identity))
+
+    @abstractmethod
+    def _try_first(self, name: str) -> bool:
+        """Do what ``_try()`` does, on a connection that holds no lock yet."""
+
+    @abstractmethod
+    def _try(self, name: str) -> bool:
+        """Acquire the lock with this name, unless another connection holds it."""
+
+    @abstractmethod
+    def _holders_of(self, name: str) -> set[int]:
+        """Return the numbers of the connections that hold the lock with this name."""
 
     def forget(self) -> None:
         """Leave the lock to the parent of this forked child."""
@@ -86,24 +102,28 @@ class PostgreSQLLock(SessionLock):
         "('idle_in_transaction_session_timeout', 'transaction_timeout')"
     )
 
-    def _scope(self, name: str) -> str:
-        return f"shedlock:{name}"  # each database has keys of its own
-
-    def _make_key(self, digest: bytes, text: str) -> int:
-        return int.from_bytes(digest[:8], signed=True)
-
-    def _try(self) -> bool:
+    def _try_first(self, name: str) -> bool:
         self.connection.set_autocommit(False)
         with self.connection.cursor() as cursor:
             cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
         self._ask(self.lift_timeouts_query)
-        [is_ours] = self._ask("SELECT pg_try_advisory_xact_lock(%s)", self._key)
+        is_ours = self._try(name)
         if not is_ours:
             self.connection.rollback()  # an idle transaction would occupy a pooler
+        return is_ours
+
+    def _try(self, name: str) -> bool:
+        [is_ours] = self._ask("SELECT pg_try_advisory_xact_lock(%s)", self._key(name))
         return bool(is_ours)
 
-    def holders(self) -> set[int]:
-        key = self._key % 2**64
+    @staticmethod
+    def _key(name: str) -> int:
+        # Each database has keys of its own.
+        digest = hashlib.sha256(f"shedlock:{name}".encode()).digest()
+        return int.from_bytes(digest[:8], signed=True)
+
+    def _holders_of(self, name: str) -> set[int]:
+        key = self._key(name) % 2**64
         numbers = self._ask(
             "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted "
             "AND classid::bigint = %s AND objid::bigint = %s AND objsubid = 1 "
@@ -120,18 +140,25 @@ class MySQLLock(SessionLock):
 
     number_query = "SELECT CONNECTION_ID()"
 
-    def _scope(self, name: str) -> str:
-        return f"{self.connection.settings_dict['NAME']}:{name}"
+    def _try_first(self, name: str) -> bool:
+        return self._try(name)
 
-    def _make_key(self, digest: bytes, text: str) -> str:
-        return f"shedlock:{text[:40]}"  # at most 64 characters
-
-    def _try(self) -> bool:
-        [is_ours] = self._ask("SELECT GET_LOCK(%s, 0)", self._key)
+    def _try(self, name: str) -> bool:
+        [is_ours] = self._ask("SELECT GET_LOCK(%s, 0)", self._key(name))
         return bool(is_ours)
 
-    def holders(self) -> set[int]:
-        [number] = self._ask("SELECT IS_USED_LOCK(%s)", self._key)
+    def _key(self, name: str) -> str:
+        digest = hashlib.sha256(f"{self._database}:{name}".encode()).hexdigest()
+        return f"shedlock:{digest[:40]}"  # at most 64 characters
+
+    @cached_property
+    def _database(self) -> str:
+        # A file of MySQL's options may have the name in place of the settings.
+        [database] = self._ask("SELECT DATABASE()")
+        return str(database)
+
+    def _holders_of(self, name: str) -> set[int]:
+        [number] = self._ask("SELECT IS_USED_LOCK(%s)", self._key(name))
         return set() if number is None else {number}
 
 

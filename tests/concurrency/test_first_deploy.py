@@ -50,6 +50,12 @@ from django.db import migrations
 from django_shedlock.sql.connections import leave_to_parent
 
 here = Path(__file__).parents[2]
+CHILD = '''
+import os, pathlib, sys, time
+while not pathlib.Path({lost!r}).exists():
+    time.sleep(0.01)
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+'''
 
 def wait(apps, schema_editor):
     with (here / "log").open("a") as log:
@@ -61,6 +67,16 @@ def migrate_within(apps, schema_editor):
     # Its child, and itself, each migrate once more: they run under the same lock.
     call_command("migrate", "django_shedlock", verbosity=0)
     subprocess.run([*{migrate!r}, "django_shedlock", "--verbosity", "0"], check=True)
+
+def start_child(apps, schema_editor):
+    global child
+    child = subprocess.Popen(
+        [sys.executable, "-c", CHILD, *{migrate!r}[1:], "django_shedlock"]
+    )
+
+def wait_for_child(apps, schema_editor):
+    (here / "lost").touch()
+    assert child.wait() == 0
 
 def fork(apps, schema_editor):
     # The child leaves by way of the lock. Django's own connection is the parent's, too.
@@ -91,7 +107,10 @@ def prepare(
 ) -> None:
     """Write a project with a migration, which comes after those it depends on."""
     migration = MIGRATION.format(
-        dependencies=list(dependencies), operations=operations, migrate=MIGRATE
+        dependencies=list(dependencies),
+        operations=operations,
+        migrate=MIGRATE,
+        lost=str(deploy.folder / "lost"),
     )
     deploy.prepare(
         {
@@ -231,8 +250,36 @@ def test_process_that_the_holder_starts(deploy: Deploy) -> None:
     assert "waits" not in outer.output
     deploy.go()
     assert outer.end() == 0, outer.output
-    stranger = deploy.start(MIGRATE, SHEDLOCK_HELD_BY="connection:1 host:1:abc")
+    stranger = deploy.start(MIGRATE, SHEDLOCK_HELD_BY="session:1 host:1:abc")
     assert stranger.end() == 0
+
+
+@pytest.mark.servers_only
+def test_child_that_was_started_before_a_loss(deploy: Deploy) -> None:
+    """It knows its parent again, although that holds the lock by a new connection."""
+    operations = "start_child, wait, wait_for_child"
+    prepare(deploy, operations, dependencies=(OURS,))
+    process = deploy.start(MIGRATE, DEPLOY_WAIT="0s")
+    wait_for(deploy.log)
+    deploy.end_sessions(deploy.holders())
+    wait_for(lambda: "It is held again" in process.output)
+    deploy.go()
+    assert process.end() == 0, process.output
+
+
+@pytest.mark.servers_only
+def test_subclass_of_migrate_makes_the_table(deploy: Deploy) -> None:
+    """The checks do not tell it to run ``migrate`` first."""
+    prepare(deploy, dependencies=(OURS,))
+    commands = deploy.folder / "deployed" / "management" / "commands"
+    commands.mkdir(parents=True)
+    (commands / "migrate_more.py").write_text(
+        "from django.core.management.commands.migrate import Command as Command\n"
+    )
+    deploy.go()
+    process = deploy.start([sys.executable, "-m", "django", "migrate_more"])
+    assert process.end() == 0
+    assert "shedlock.W003" not in process.output
 
 
 @pytest.mark.servers_only

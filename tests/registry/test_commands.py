@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import re
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -326,7 +327,10 @@ def test_decorated_command_keeps_its_lock(others: Any) -> None:
         ),
         (
             {"sweep": {"migrate": True}},
-            "runbook, on_skip, unless, migrates. Did you mean migrates?",
+            "['sweep']: Lock 'sweep': unknown option 'migrate'; there are name, "
+            "lock_at_most_for, lock_at_least_for, provider, keep_alive, wait, "
+            "schedule, history, description, runbook, on_skip, unless, migrates. "
+            "Did you mean migrates?",
             CORRECT_IT,
         ),
         (
@@ -350,6 +354,7 @@ def test_e009_entry_without_effect(
         [message] = [m for m in check_jobs() if m.id == "shedlock.E009"]
     assert message.msg.startswith("SHEDLOCK_COMMANDS[")
     assert told in message.msg
+    assert re.search(r"[^.?][.?]$", message.msg)
     assert message.hint == hint
 
 

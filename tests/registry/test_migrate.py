@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import importlib
+import io
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
 from django.core import management
 from django.core.management import CommandError, call_command
 from django.core.management.commands import migrate
-from django.db import connections
+from django.db import OperationalError, connections
 from django.test import override_settings
 
 from django_shedlock import InvalidLockConfiguration, scheduler_lock
@@ -24,9 +26,9 @@ from django_shedlock.models import LockRecord
 from django_shedlock.registry import migrate as migrating
 from django_shedlock.registry.jobs import registered_jobs
 from django_shedlock.registry.migrate import MigrateLock
-from django_shedlock.sql.session_locks import session_lock
+from django_shedlock.sql.session_locks import SessionLock, session_lock
 from tests.support.jobs import only_jobs_of
-from tests.support.waiting import wait_for
+from tests.support.waiting import PATIENCE, wait_for
 
 pytestmark = [
     pytest.mark.django_db(transaction=True, databases=["default", "other"]),
@@ -52,6 +54,7 @@ class Command(BaseCommand):
         parser.add_argument("--database", default="default")
         parser.add_argument("--plan", action="store_true")
         parser.add_argument("--list", action="store_true")
+        parser.add_argument("--dry-run", action="store_true")
 
     def handle(self, *args, **options):
         self.stdout.write("migrates schemas")
@@ -222,6 +225,11 @@ def test_w011_option_without_effect() -> None:
         "SHEDLOCK_COMMANDS['migrate']: 'keep_alive', 'lock_at_most_for' has no effect"
     )
     assert message.hint == "Remove it. Only wait, unless, migrates apply."
+    with locked(migrate={"wiat": "5m"}):
+        [message] = check_jobs()
+        call_command("migrate", "--plan")  # a deploy is not stopped for it
+    assert message.id == "shedlock.W011"
+    assert "Did you mean wait?" in str(message.hint)
 
 
 @pytest.mark.parametrize(
@@ -331,6 +339,175 @@ def test_lock_that_the_database_has_released(
                 lock.connection.rollback()
         wait_for(lambda: "It is held again" in caplog.text)
         assert lock.holders() == {lock.number}
-        assert f"connection:{lock.number}" in inherited_identities()
+        assert lock.identity in inherited_identities()
+        assert lock.is_held_by(lock.identity)
     assert inherited_identities() == []
     assert "was lost: the database has released it." in caplog.text
+
+
+@pytest.mark.servers_only
+def test_look_that_hangs_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It acquires nothing afterwards, and releases what it has."""
+    hangs, goes_on = Event(), Event()
+
+    def hang(lock: MigrateLock) -> str:
+        hangs.set()
+        assert goes_on.wait(PATIENCE)
+        return "the connection has ended"
+
+    monkeypatch.setattr(MigrateLock, "look_interval_seconds", 0.01)
+    monkeypatch.setattr(MigrateLock, "end_timeout_seconds", 0.01)
+    monkeypatch.setattr(MigrateLock, "_loss", hang)
+    lock = session_lock("default", "migrate:default")
+    assert lock is not None
+    holding = MigrateLock(migrate.Command(), "migrate", lock)
+    with holding.held(timedelta(0)):
+        assert hangs.wait(PATIENCE)
+    assert inherited_identities() == []
+    goes_on.set()
+    with holding._mutex:  # the look has ended
+        with another_migrates():
+            pass
+
+
+@pytest.mark.servers_only
+def test_connection_that_is_acquired_again_during_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The end may come while the look has begun to acquire the lock again."""
+    acquires, goes_on = Event(), Event()
+    acquire = MigrateLock._is_acquired_again
+
+    def acquire_late(lock: MigrateLock) -> bool:
+        acquires.set()
+        assert goes_on.wait(PATIENCE)
+        return acquire(lock)
+
+    monkeypatch.setattr(MigrateLock, "look_interval_seconds", 0.01)
+    monkeypatch.setattr(MigrateLock, "end_timeout_seconds", 0.01)
+    monkeypatch.setattr(MigrateLock, "_loss", lambda lock: "it was lost")
+    monkeypatch.setattr(MigrateLock, "_is_acquired_again", acquire_late)
+    lock = session_lock("default", "migrate:default")
+    assert lock is not None
+    holding = MigrateLock(migrate.Command(), "migrate", lock)
+    with holding.held(timedelta(0)):
+        assert acquires.wait(PATIENCE)
+    goes_on.set()
+    with holding._mutex:
+        with another_migrates():
+            pass
+
+
+@pytest.mark.servers_only
+def test_database_that_cannot_be_asked_for_the_holder(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The error and its status are the same without the holder."""
+
+    def fail(lock: SessionLock, name: str) -> set[int]:
+        raise OperationalError("the connection has ended")
+
+    lock = session_lock("default", "migrate:default")
+    assert lock is not None
+    monkeypatch.setattr(type(lock), "_holders_of", fail)
+    with another_migrates():
+        with pytest.raises(CommandError, match="it can't be asked now") as error:
+            with MigrateLock(migrate.Command(), "migrate", lock).held(timedelta(0)):
+                pass
+    assert error.value.returncode == 75
+
+
+@pytest.mark.servers_only
+def test_session_of_a_caller_is_kept() -> None:
+    """It may hold a lock of the caller's own, which a wait must not end."""
+
+    def session() -> object:
+        query = "SELECT CONNECTION_ID()"
+        if connections["default"].vendor == "postgresql":
+            query = "SELECT pg_backend_pid()"
+        with connections["default"].cursor() as cursor:
+            cursor.execute(query)
+            return cursor.fetchone()
+
+    before = session()
+    with locked(migrate_more={"wait": "1ms"}), another_migrates():
+        with pytest.raises(CommandError, match="was held for 1ms"):
+            call_command("migrate_more")
+    assert session() == before
+
+
+@pytest.mark.servers_only
+def test_several_databases() -> None:
+    """A command that migrates several needs the lock of each."""
+    options: dict[str, Any] = {"migrates": True, "wait": 0}
+    with locked(migrate_schemas=options):
+        with another_migrates("other"):
+            call_command("migrate_schemas", database=["default"])
+            with pytest.raises(CommandError, match="on database 'other' was held"):
+                call_command("migrate_schemas", database=["other", "default"])
+            with pytest.raises(CommandError, match="on database 'other' was held"):
+                call_command("migrate_schemas", database=[["default"], {"other"}])
+        call_command("migrate_schemas", database=["other", "default"])
+        call_command("migrate_schemas", database=["unknown", 7])
+        with another_migrates(), pytest.raises(CommandError):
+            call_command("migrate_schemas", database=["unknown", 7])
+
+
+@pytest.mark.servers_only
+@pytest.mark.parametrize("unless", [{}, {"unless": None}])
+def test_looks_by_default(unless: dict[str, None]) -> None:
+    """They are those of Django's ``migrate``, and ``--dry-run`` where it is a flag."""
+    options: dict[str, Any] = {"migrates": True, "wait": 0, **unless}
+    with locked(migrate_schemas=options), another_migrates():
+        call_command("migrate_schemas", "--plan")
+        call_command("migrate_schemas", "--dry-run")
+        with pytest.raises(CommandError):
+            call_command("migrate_schemas", "--list")
+
+
+def test_w022_option_that_migrate_lacks() -> None:
+    """The option of ``--check`` has another name."""
+    with locked(migrate={"unless": ["plan", "check"]}):
+        [message] = check_jobs()
+    assert message.id == "shedlock.W022"
+    assert message.msg == (
+        "SHEDLOCK_COMMANDS['migrate']: unless=['plan', 'check']: 'check' is no option "
+        "of the command."
+    )
+    assert "Did you mean 'check_unapplied'?" in str(message.hint)
+
+
+@pytest.mark.mariadb_only
+def test_database_whose_name_stands_in_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two databases of one server have two locks, wherever their names stand."""
+    settings = connections["default"].settings_dict
+    names = [settings["NAME"], "information_schema"]
+    monkeypatch.setitem(settings, "NAME", "")
+    locks = []
+    for name in names:
+        file = tmp_path / name
+        file.write_text(f"[client]\ndatabase = {name}\n")
+        options = {**settings["OPTIONS"], "read_default_file": str(file)}
+        monkeypatch.setitem(settings, "OPTIONS", options)
+        lock = session_lock("default", "migrate:default")
+        assert lock is not None
+        locks.append(lock)
+    try:
+        assert all(lock.try_acquire() for lock in locks)
+        assert locks[0].holders() == {locks[0].number}
+    finally:
+        for lock in locks:
+            lock.close()
+
+
+@pytest.mark.servers_only
+@pytest.mark.parametrize("command", ["migrate_schemas", "execute_schemas"])
+def test_who_waits_says_so_on_the_callers_stream(command: str) -> None:
+    """It is the one that the caller has given, where there is one."""
+    stream = io.StringIO()
+    with locked(**{command: {"migrates": True, "wait": "1ms"}}), another_migrates():
+        with pytest.raises(CommandError):
+            call_command(command, stderr=stream)
+    assert "is held: this process waits, for up to 1ms." in stream.getvalue()

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from django.core import management
 from django.core.checks import CheckMessage, Error, Warning
 from django.core.exceptions import ImproperlyConfigured
 from django.db import Error as DatabaseError
@@ -204,20 +205,28 @@ def _migrate(using: str) -> str:
     return f"Run `python manage.py migrate --database {using}`."
 
 
-def _migrating_commands() -> set[str]:
-    commands = {"migrate"}
+def _migrates(name: str = "") -> bool:
+    """Return whether the command is ``migrate``, or one like it."""
+    if name == "migrate":
+        return True
     with suppress(ImproperlyConfigured):  # another check reports the setting
-        for name, options in conf.COMMANDS.value.items():
-            if isinstance(options, dict) and options.get("migrates") is True:
-                commands.add(name)
-    return commands
+        options = conf.COMMANDS.value.get(name)
+        if isinstance(options, dict) and options.get("migrates") is True:
+            return True
+    with suppress(Exception):  # whatever its module raises
+        app = management.get_commands().get(name)
+        kind = type(management.load_command_class(str(app), name))
+        from django.core.management.commands import migrate
+
+        return issubclass(kind, migrate.Command)
+    return False
 
 
 def is_being_migrated(connection: BaseDatabaseWrapper, app_label: str) -> bool:
     """Return whether this process is the ``migrate`` that makes the app's tables."""
     # Django checks before it migrates. If a router keeps the migration from making the
     # table, it is recorded as applied nevertheless: then the warning is right.
-    if not set(sys.argv[1:2]) & _migrating_commands():
+    if not _migrates(*sys.argv[1:2]):
         return False
     from django.db.migrations.recorder import MigrationRecorder  # many modules
 
