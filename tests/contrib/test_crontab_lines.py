@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import os
+import re
 import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -73,6 +75,7 @@ def test_w024_suffix_that_empties_a_file(suffix: str) -> None:
         *(">&-", "> /dev/fd/3", "; date > done", "&& date > done", "|| date > failed"),
         *('| mail -s "a > b" root', "| grep '>'", "| grep \\> x", "<> file", ""),
         *("| tee -a $(hostname > x)", "3> other", "> >(logger)", "& date > started"),
+        *("> /proc/1/fd/1 2>&1", '> "/dev/null" 2>&1', "> '/dev/null'", "> dump.$$"),
     ],
 )
 def test_w024_not_for_what_keeps_the_file(suffix: str) -> None:
@@ -103,22 +106,98 @@ def test_w024_suffix_of_all_entries() -> None:
     assert message.msg.startswith("CRONTAB_COMMAND_SUFFIX writes to all.log with >")
 
 
-@pytest.mark.parametrize("suffix", ["> 'a b.json'", "> ab.json 2>&1; true"])
-def test_w024_hint_keeps_the_file_of_a_skip(suffix: str, tmp_path: Path) -> None:
-    """What it says to write replaces the file after a run, and not after a skip."""
+def proposed_suffix(message: CheckMessage) -> str | None:
+    """Return the suffix that the hint of W024 has to paste, if any."""
+    written = re.search(r"you can also write (.*), which replaces", str(message.hint))
+    return written and str(ast.literal_eval(written[1]))
 
-    def shell(job: str, ending: str) -> None:
-        subprocess.run(["sh", "-c", f"{job} {ending}"], cwd=tmp_path, check=True)
+
+@pytest.mark.parametrize(
+    "suffix",
+    ["> 'a b.json'", ">ab.json", "1> ab.json 2>&1", ">| ab.json 2>&1", "> ./ab.json"],
+)
+def test_w024_hint_keeps_the_file_of_a_skip(suffix: str, tmp_path: Path) -> None:
+    """Its suffix replaces the file if the job has printed something, and only then."""
+
+    def shell(job: str, ending: str) -> int:
+        return subprocess.run(
+            ["sh", "-c", f"{job} {ending}"], cwd=tmp_path, check=False
+        ).returncode
 
     [message] = found(suffix)
-    written = str(message.hint).removeprefix("Write ").partition(", which")[0]
-    fixed = ast.literal_eval(written)
-    for job, content in (("echo 1", "1\n"), ("true", "1\n"), ("echo 2", "2\n")):
-        shell(job, fixed)
+    fixed = proposed_suffix(message)
+    assert fixed is not None
+    assert found(fixed) == []
+    skip, failure = "true", "sh -c 'echo 3; exit 7'"
+    for job, status, content in (
+        *(("echo 1", 0, "1\n"), (skip, 0, "1\n"), ("echo 2", 0, "2\n")),
+        *((failure, 7, "3\n"), (skip, 0, "3\n"), ("false", 1, "3\n")),
+    ):
+        assert shell(job, fixed) == status
         [file] = tmp_path.iterdir()
         assert file.read_text() == content
-    shell("true", suffix)
+    shell(skip, suffix)
     assert file.read_text() == ""
+
+
+def test_w024_hint_keeps_the_traceback_of_a_failure(tmp_path: Path) -> None:
+    """A job whose errors go into the same file has them there after it failed."""
+    [message] = found("> last.log 2>&1")
+    failure = "sh -c 'echo Traceback >&2; exit 1'"
+    line = f"{failure} {proposed_suffix(message)}"
+    done = subprocess.run(["sh", "-c", line], cwd=tmp_path, check=False)
+    assert done.returncode == 1
+    [file] = tmp_path.iterdir()
+    assert (file.name, file.read_text()) == ("last.log", "Traceback\n")
+
+
+def test_w024_hint_loses_no_output_if_the_file_cannot_be_replaced(
+    tmp_path: Path,
+) -> None:
+    """If ``mv`` fails, the job's output stays where it was written."""
+    [message] = found("> last.log")
+    fixed = str(proposed_suffix(message))
+    mv = tmp_path / "mv"
+    mv.write_text("#!/bin/sh\nexit 1\n")
+    mv.chmod(0o755)
+    path = os.pathsep.join([str(tmp_path), os.environ["PATH"]])
+    subprocess.run(
+        ["sh", "-c", f"echo 1 {fixed}"],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": path},
+        check=True,
+    )
+    [file] = tmp_path.glob("last.log*")
+    assert file.read_text() == "1\n"
+
+
+@pytest.mark.parametrize(
+    "suffix",
+    [
+        *("| gzip > f.gz", "> f || mail x", "> f && echo ok", "> f; date", "> f &"),
+        *("> ${OUT:-a b}", "> $(hostname)", "> `hostname`", '> "$HOME/f"', "> $F"),
+        *("&> f", ">& f", "> f 2> errors", "2> errors > f", "> f < input", "> -f"),
+        *("> a\\ b", "> f*"),
+    ],
+)
+def test_w024_has_nothing_to_paste_for_other_lines(suffix: str) -> None:
+    """A suffix that does more gets advice, since a changed one might not do it."""
+    [message] = found(suffix)
+    assert message.hint == "Append with >>, or let the job write the file itself."
+
+
+def test_w024_names_the_whole_target() -> None:
+    """A space within a shell's expansion does not end the file's name."""
+    [message] = found("> ${OUT:-a b}")
+    assert "its suffix writes to ${OUT:-a b} with >" in message.msg
+
+
+def test_w024_has_nothing_to_paste_before_the_suffix_of_all_entries() -> None:
+    """CRONTAB_COMMAND_SUFFIX would apply to the last command of the pasted line."""
+    [message] = messages(f"{JOBS}.plain", "> last.log", CRONTAB_COMMAND_SUFFIX="2>&1")
+    assert message.hint == "Append with >>, or let the job write the file itself."
+    [message] = messages(f"{JOBS}.plain", CRONTAB_COMMAND_SUFFIX="> all.log 2>&1")
+    assert proposed_suffix(message) is not None
 
 
 @pytest.mark.parametrize(

@@ -175,7 +175,8 @@ def _check_lock(entry: CrontabEntry) -> Iterator[CheckMessage]:
                 id="shedlock.W006",
             )
         return
-    yield from find_emptied_file(f"{entry}: its suffix", entry.suffix or "")
+    after = getattr(settings, "CRONTAB_COMMAND_SUFFIX", "") or ""
+    yield from find_emptied_file(f"{entry}: its suffix", entry.suffix or "", after)
     get_provider(job.provider)  # raises if the settings lack the alias
     lock = job.request.configuration()
     schedule = lock.schedule

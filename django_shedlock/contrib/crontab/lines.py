@@ -31,10 +31,16 @@ def find_line_breaks(where: str, text: str) -> Iterator[CheckMessage]:
         )
 
 
-def find_emptied_file(where: str, suffix: str) -> Iterator[CheckMessage]:
-    """Warn of a file for the job's output that a skip leaves empty."""
+def find_emptied_file(
+    where: str, suffix: str, after: str = ""
+) -> Iterator[CheckMessage]:
+    """
+    Warn of a file for the job's output that a skip leaves empty.
+
+    ``after`` is what django-crontab writes into the crontab's line after the suffix.
+    """
     # What the shell quotes, escapes or computes is no redirection. It stays as long.
-    quoted = r"""'[^']*'|"(?:\\.|[^"\\])*"|\$\([^)]*\)|`[^`]*`|\\."""
+    quoted = r"""'[^']*'|"(?:\\.|[^"\\])*"|\$\([^)]*\)|\$\{[^}]*\}|`[^`]*`|\\."""
     plain = re.sub(quoted, lambda part: "_" * len(part[0]), suffix)
     # The commands after this one write what they print, whether the job ran or not.
     end = re.search(r";|&&|\|\||(?<![>|])&(?!>)|$", plain)
@@ -47,23 +53,50 @@ def find_emptied_file(where: str, suffix: str) -> Iterator[CheckMessage]:
     for found in redirections:
         if found["source"] not in {None, "1", "&"} or found["operator"] == ">>":
             continue
-        begin, after = found.span("target")
-        target = suffix[begin:after]
+        target = suffix[slice(*found.span("target"))]
         is_descriptor = found["operator"] == ">&" and re.fullmatch("[0-9]+|-", target)
-        if is_descriptor or re.match("/dev/(?!shm/)", target):
+        if is_descriptor or not _is_kept(target):
             continue
-        fresh = f"{target}.$$"
-        writing = f"{suffix[:begin]}{fresh}{suffix[after:length]}".strip()
-        moving = f"[ -s {fresh} ] && mv {fresh} {target} || rm -f {fresh}"
-        fixed = f"{writing} && {moving} {suffix[length:]}".strip()
+        hint = "Append with >>, or let the job write the file itself."
+        if fixed := _suffix_that_replaces(target, found, suffix, after):
+            hint += " If it is no link and its directory is writable, you can also "
+            hint += f"write {fixed!r}, "
+            hint += "which replaces the file only if the job has printed something."
         yield Warning(
             f"{where} writes to {target} with >: the shell empties that file before "
             "the job starts, so a skip leaves it empty.",
-            hint=f"Write {fixed!r}, which replaces the file only if the job has "
-            "printed something. Or append with >>, or let the job write the file.",
+            hint=hint,
             id="shedlock.W024",
         )
         return
+
+
+def _is_kept(target: str) -> bool:
+    """Return whether the target is a file that outlasts a start of the job."""
+    path = re.sub(r"""['"\\]""", "", target)
+    is_device = re.match("/dev/(?!shm/)|/proc/", path) is not None
+    is_of_one_start = "$$" in path  # the shell's process id
+    return not is_device and not is_of_one_start
+
+
+def _suffix_that_replaces(
+    target: str, redirection: re.Match[str], suffix: str, after: str
+) -> str | None:
+    """Return a suffix that replaces the target after the job; ``None`` if none can."""
+    begin, end = redirection.span("target")
+    others = f"{suffix[: redirection.start()]} {suffix[end:]}"
+    is_alone = re.fullmatch(r"\s*(2>&1)?\s*", others) and not after.strip()
+    is_for_bash = redirection["source"] == "&" or redirection["operator"] == ">&"
+    # The suffix has the target four times, and the shell must not compute it anew.
+    is_uncomputed = re.fullmatch(r"""([\w./~+@:,=-]|'[^']*'|"[^"$`\\]*")+""", target)
+    is_like_an_option = target.lstrip("'\"").startswith("-")
+    if not (is_alone and is_uncomputed) or is_for_bash or is_like_an_option:
+        return None
+    fresh = f"{target}.$$"
+    writing = f"{suffix[:begin]}{fresh}{suffix[end:]}".strip()
+    moving = f"if [ -s {fresh} ]; then mv {fresh} {target}; else rm -f {fresh}; fi"
+    # A job that fails keeps its output and its exit status.
+    return f"{writing}; result=$?; {moving}; exit $result"
 
 
 def find_todays_date(entry: CrontabEntry) -> Iterator[CheckMessage]:
