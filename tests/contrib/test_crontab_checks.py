@@ -103,6 +103,11 @@ def test_nothing_is_said_without_django_crontab() -> None:
         (("* * * * *", f"{JOBS}.sound", {}, []), "it has to be (time, path)"),
         (("* * * *", f"{JOBS}.sound"), "'* * * *' is no cron expression"),
         (("@every", f"{JOBS}.sound"), "'@every' has no interval"),
+        (
+            ("0 5 * * * | 0 6 * * *", f"{JOBS}.sound"),
+            "has a |: write an entry for each",
+        ),
+        (("0 5 * * *|", f"{JOBS}.sound"), "has a |: write an entry for each"),
     ],
 )
 def test_e006_malformed_entry(entry: Any, text: str) -> None:

@@ -137,6 +137,15 @@ def test_entry_that_has_no_interval_has_no_ticks() -> None:
     assert len(calls) == 2
 
 
+def test_line_of_the_crontab_has_one_time() -> None:
+    """The text of several expressions is no time of an entry, and has no ticks."""
+    several = f"{DAILY} | 0 7 * * *"
+    assert str(Schedule(several, "UTC")) == f"{several} UTC"
+    entry = CrontabEntry(several, f"{JOBS}.plain")
+    assert entry.ticks is None
+    assert entry.ticks_of_call is None
+
+
 def test_wrong_entry_stops_no_other() -> None:
     """Jobs are known by name, whatever is wrong with other entries."""
     wrong = [

@@ -34,7 +34,6 @@ from django_shedlock.contrib.crontab.lines import (
 from django_shedlock.exceptions import InvalidLockConfiguration, described
 from django_shedlock.providers import get_provider
 from django_shedlock.registry.names import signature_of
-from django_shedlock.schedules.cron import Schedule
 
 APP_ORDER_FIX = f"Put {CRONTAB_APP!r} before 'django_crontab' in INSTALLED_APPS"
 
@@ -132,7 +131,7 @@ def _flaw(job: object) -> str | None:
     try:
         entry = CrontabEntry.parse(job)
         if not entry.is_at_boot:
-            Schedule(entry.time)
+            entry.parse_time()
         json.dumps([entry.args, entry.kwargs], sort_keys=True)
         function = entry.function
         if not callable(function):

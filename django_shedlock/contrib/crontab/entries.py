@@ -170,11 +170,17 @@ class CrontabEntry:
             return decorated_job(self.function)
         return None if self.command is None else decorated_job(type(self.command))
 
+    def parse_time(self) -> Schedule:
+        """Return when cron starts the entry; ``ValueError`` if cron can't read it."""
+        if "|" in self.time:  # a schedule may have several expressions, but no line
+            raise ValueError(f"{self.time!r} has a |: write an entry for each time")
+        return Schedule(self.time, cron_time_zone())
+
     @cached_property
     def ticks(self) -> Schedule | None:
         """When cron starts the entry; ``None`` for ``@reboot`` or a wrong time."""
         try:
-            return Schedule(self.time, cron_time_zone())
+            return self.parse_time()
         except ValueError:  # a check reports it, and the job runs anyway
             return None
 
