@@ -108,7 +108,9 @@ def test_short_job_keeps_its_lock_for_a_while() -> None:
         ("* * * * *", {}, "54s", "0s"),
         ("*/5 * * * *", {}, "4m30s", "0s"),
         ("@daily", {}, "1h", "0s"),
-        ("@reboot", {}, "1h", "1m"),
+        ("@reboot", {}, "1m", "1m"),
+        ("@reboot", {"lock_at_least_for": "5m"}, "5m", "5m"),
+        ("@reboot", {"lock_at_most_for": "2h"}, "2h", "1m"),
         ("* * * * *", {"schedule": None}, "54s", "30s"),
         ("*/5 * * * *", {"schedule": None}, "4m30s", "1m"),
         ("@daily", {"schedule": None, "lock_at_most_for": "10s"}, "10s", "10s"),
@@ -128,6 +130,20 @@ def test_durations_come_from_the_schedule(
     configuration = job.request.configuration()
     assert format_duration(configuration.lock_at_most_for) == at_most
     assert format_duration(configuration.lock_at_least_for) == at_least
+
+
+@pytest.mark.parametrize("keep_alive", [False, None])
+def test_start_at_boot_that_is_not_kept_alive_has_a_long_lease(
+    keep_alive: bool | None,
+) -> None:
+    """A lease of a minute would end before a job that nothing extends."""
+    options = {f"{JOBS}.plain": {"keep_alive": keep_alive}}
+    with override_settings(SHEDLOCK_CRONTAB=options):
+        job = CrontabEntry("@reboot", f"{JOBS}.plain").job
+    assert job is not None
+    configuration = job.request.configuration()
+    assert configuration.lock_at_most_for == timedelta(hours=1)
+    assert configuration.lock_at_least_for == timedelta(minutes=1)
 
 
 def test_settings_of_path_and_of_call() -> None:

@@ -16,12 +16,14 @@ from django_crontab.crontab import Crontab
 from django_shedlock.contrib.crontab.entries import CrontabEntry, crontab_jobs
 from django_shedlock.history.pruning import prune_locks
 from django_shedlock.models import LockRecord
+from django_shedlock.providers import get_provider
 from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.registry.discovery import named_jobs
 from django_shedlock.schedules.cron import Schedule
 from tests.support.clocks import store_clock
 from tests.support.crontabs import CRONTAB_SETTINGS, Digest, Report, calls, command
 from tests.support.jobs import only_jobs_of
+from tests.support.locks import take_from
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -135,6 +137,20 @@ def test_entry_that_has_no_interval_has_no_ticks() -> None:
     run(entry, SIX)
     run(entry, SIX + AN_HOUR)
     assert len(calls) == 2
+
+
+@pytest.mark.each_store
+def test_start_at_boot_after_a_job_that_ran_at_the_shutdown() -> None:
+    """The lease of a job that was killed is soon over, and the boot runs it again."""
+    entry = ("@reboot", f"{JOBS}.plain")
+    job = CrontabEntry(*entry).job
+    assert job is not None
+    with store_clock(SIX):
+        take_from(get_provider(), job.request.configuration())
+    run(entry, SIX + TWENTY_SECONDS)
+    assert calls == []
+    run(entry, SIX + timedelta(minutes=2))
+    assert len(calls) == 1
 
 
 def test_line_of_the_crontab_has_one_time() -> None:

@@ -274,13 +274,17 @@ class CrontabEntry:
         ticks = self.ticks_of_call
         interval = timedelta(days=1) if ticks is None else ticks.interval
         at_most, at_least = request.lock_at_most_for, request.lock_at_least_for
+        minute = timedelta(minutes=1)
         if at_most is None:
-            at_most = min(interval * 0.9, default_duration(conf.LOCK_AT_MOST_FOR))
+            # The lease of a job that still ran at a shutdown must not skip the boot.
+            is_short = self.is_at_boot and request.keep_alive
+            longest = minute if is_short else interval * 0.9
+            at_most = min(longest, default_duration(conf.LOCK_AT_MOST_FOR))
             at_most = max(at_most, at_least or ZERO)
         # Without ticks, the lock must be held until all other hosts have tried it.
         if at_least is None and schedule is None:
             # They try it within a minute, unless a check warns about their clocks.
-            at_least = min(interval / 2, timedelta(minutes=1), at_most)
+            at_least = min(interval / 2, minute, at_most)
         durations = {"lock_at_most_for": at_most, "lock_at_least_for": at_least}
         options |= {**durations, "schedule": schedule}
         return Job(name, self.function, self.args, self.kwargs, options)
