@@ -138,6 +138,8 @@ def test_e006_cronjobs_is_no_list() -> None:
         (("@daily", f"{JOBS}.calls"), "is no function"),
         (("@daily", "tests.apps.broken.jobs.job"), "Error"),
         (("@daily", CALL, ["nothing"]), "no command 'nothing'"),
+        (("@daily", CALL, [], {"command_name": "nothing"}), "no command 'nothing'"),
+        (("@daily", CALL, [], {"command_name": None}), "no command None"),
     ],
 )
 def test_e006_target_that_cannot_be_run(entry: Any, text: str) -> None:
@@ -155,6 +157,7 @@ def test_e006_target_that_cannot_be_run(entry: Any, text: str) -> None:
         (("@daily", f"{JOBS}.remind", "gold"), "missing a required argument: 'group'"),
         (("@daily", f"{JOBS}.remind", ["a", "b"]), "too many positional arguments"),
         (("@daily", CALL), "missing a required"),
+        (("@daily", CALL, ["report"], {"command_name": "report"}), "multiple values"),
     ],
 )
 def test_e006_arguments_that_do_not_work(entry: Any, text: str) -> None:
@@ -423,6 +426,23 @@ def test_w001_one_name_for_several_targets() -> None:
     assert message.id == "shedlock.W001"
     assert "'nightly'" in message.msg
     assert f"manage.py report, {JOBS}.plain" in message.msg
+
+
+def test_command_named_by_its_keyword_is_checked_like_others() -> None:
+    """The checks know the command, its options, and what shares its lock."""
+    by_keyword = ("@daily", CALL, [], {"command_name": "report"})
+    assert ids(by_keyword) == ["W006"]
+    named = {"report": {"name": "nightly"}}
+    others = {"INSTALLED_APPS": ZERO_EDIT, "SHEDLOCK_CRONTAB": named}
+    both = [by_keyword, ("@weekly", CALL, ["report"])]
+    assert ids(*both, **others) == []
+    named[f"{JOBS}.plain"] = {"name": "nightly", "schedule": None}
+    [message] = messages(by_keyword, ("@weekly", f"{JOBS}.plain"), **others)
+    assert message.id == "shedlock.W001"
+    assert f"manage.py report, {JOBS}.plain" in message.msg
+    wrong = {"sqlflush": {"wiat": "1m"}}
+    of_setting = ("@daily", CALL, [], {"command_name": "sqlflush"})
+    assert ids(of_setting, SHEDLOCK_COMMANDS=wrong) == []
 
 
 @pytest.mark.parametrize("target", [(f"{JOBS}.plain",), (CALL, ["digest"])], ids=str)

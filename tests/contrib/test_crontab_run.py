@@ -198,6 +198,18 @@ def test_other_command_gets_a_lock() -> None:
     ]
 
 
+def test_command_named_by_its_keyword_is_the_same_call() -> None:
+    """It runs under the lock of the command, which has the name without the keyword."""
+    by_keyword = {"command_name": "report", "format": "csv"}
+    with command("report", Report()), command("digest", Digest()):
+        run("0 6 * * *", CALL, [], by_keyword)
+        run("0 6 * * *", CALL, [], {"command_name": "digest"})
+        entry = CrontabEntry("0 6 * * *", CALL, ["report"], {"format": "csv"})
+        assert CrontabEntry("0 6 * * *", CALL, [], by_keyword).call == entry.call
+    assert [lock.name for lock, *_ in calls] == ['cron:report(format="csv")', "digest"]
+    assert calls[0][1:] == ([], "csv")
+
+
 @pytest.mark.parametrize(
     "key", [CALL, "report", f'{CALL}("report", "gold")', 'report("gold")']
 )

@@ -138,13 +138,12 @@ def _flaw(job: object) -> str | None:
             return f"{entry.path} is no function"
         if _is_reported_as_command(entry):
             return None
-        is_command = function is call_command and entry.args
-        if is_command and entry.command is None:
-            return f"there is no command {entry.args[0]!r}"
         if iscoroutinefunction(function) and not locks_all_entries():
             return f"django-crontab never awaits a coroutine function. {APP_ORDER_FIX}"
         with suppress(ValueError):  # some callables have no signature
             signature_of(function).bind(*entry.args, **entry.kwargs)
+        if function is call_command and entry.command is None:
+            return f"there is no command {entry.first_argument!r}"
     except Exception as error:
         return described(error)
     return None
@@ -224,7 +223,7 @@ def _check_shared(entries: Sequence[CrontabEntry]) -> Iterator[CheckMessage]:
             shared[entry.job.provider, entry.job.name].append(entry)
     for (_, name), owners in shared.items():
         targets = {
-            f"manage.py {entry.args[0]}"
+            f"manage.py {entry.first_argument}"
             if entry.function is call_command
             else entry.path
             for entry in owners

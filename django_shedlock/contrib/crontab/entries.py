@@ -121,7 +121,7 @@ class CrontabEntry:
         """
         if self.command_name is None:
             return self._written_call
-        return _write_call(self.command_name, self.args[1:], self.kwargs)
+        return _write_call(self.command_name, self.args[1:], self._command_kwargs)
 
     @property
     def keys(self) -> list[str]:
@@ -136,9 +136,21 @@ class CrontabEntry:
     @property
     def command_name(self) -> str | None:
         """The name of the command that the entry calls, whether it exists or not."""
-        name = self.args[0] if self.args else None
+        name = self.first_argument
         is_command = self.path == CALL_COMMAND_PATH and isinstance(name, str)
         return str(name) if is_command else None
+
+    @property
+    def first_argument(self) -> object:
+        """What ``call_command`` gets as the command's name, also by its keyword."""
+        return self.args[0] if self.args else self.kwargs.get("command_name")
+
+    @property
+    def _command_kwargs(self) -> Mapping[str, object]:
+        """The options of the command that the entry calls."""
+        if self.args:
+            return self.kwargs
+        return {k: v for k, v in self.kwargs.items() if k != "command_name"}
 
     @property
     def _written_call(self) -> str:
@@ -157,7 +169,7 @@ class CrontabEntry:
     @cached_property
     def command(self) -> management.BaseCommand | None:
         """The command whose name the entry gives to ``call_command``, if it exists."""
-        name = self.args[0] if self.args else None
+        name = self.first_argument
         app = management.get_commands().get(name) if isinstance(name, str) else None
         if app is None or isinstance(app, management.BaseCommand):
             return app
@@ -238,11 +250,13 @@ class CrontabEntry:
 
     def _keep_lock(self, decorated: Job) -> Job:
         """Return the job of the decorated target with the entry's arguments."""
-        name, target, args = decorated.name, self.function, self.args
+        name, target = decorated.name, self.function
+        args, kwargs = self.args, self.kwargs
         if target is management.call_command:
             target, args = type(self.command), args[1:]
+            kwargs = self._command_kwargs
         elif decorated.name_template is not None:
-            name = decorated.name_template.fill(args, self.kwargs)
+            name = decorated.name_template.fill(args, kwargs)
         options = decorated.options
         if locks_all_entries() and decorated.request.schedule is None:
             options = {**options, "schedule": self._schedule_in(decorated.provider)}
@@ -251,7 +265,7 @@ class CrontabEntry:
             name=name,
             target=target,
             args=args,
-            kwargs=self.kwargs,
+            kwargs=kwargs,
             options=options,
             name_template=None,
             decorated=decorated,
