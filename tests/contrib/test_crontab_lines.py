@@ -241,6 +241,18 @@ def test_w024_date_of_another_zone(monkeypatch: pytest.MonkeyPatch) -> None:
     assert message.id == "shedlock.W024"
 
 
+@pytest.mark.parametrize("zone", [None, ""])
+def test_w024_date_where_the_settings_have_no_time_zone(
+    zone: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without ``TIME_ZONE`` the dates of the other zones are found."""
+    monkeypatch.setattr(lines, "host_now", lambda: LATE)
+    with override_settings(TIME_ZONE=zone):
+        assert found(">> log") == []
+        [message] = found(">> log_2026-03-05")
+    assert message.id == "shedlock.W024"
+
+
 @pytest.mark.parametrize("suffix", [">> 2026-03-04", ">> 1120260305", ">> v5.3.20261"])
 def test_w024_not_for_other_numbers(
     suffix: str, monkeypatch: pytest.MonkeyPatch

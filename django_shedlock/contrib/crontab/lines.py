@@ -102,7 +102,8 @@ def _suffix_that_replaces(
 def find_todays_date(entry: CrontabEntry) -> Iterator[CheckMessage]:
     """Warn of an entry that is another one tomorrow."""
     written = json.dumps([entry.args, entry.kwargs, entry.suffix])
-    zones = (UTC, ZoneInfo(settings.TIME_ZONE), ZoneInfo(cron_time_zone()))
+    names = filter(None, [settings.TIME_ZONE, cron_time_zone()])
+    zones = (UTC, *map(ZoneInfo, names))
     now = host_now()
     for date in {now.astimezone(zone).date() for zone in zones}:
         for form in DATE_FORMS:
