@@ -22,6 +22,7 @@ from django.test import override_settings
 from django_shedlock import (
     LockNotAcquired,
     LockProviderError,
+    Schedule,
     checks,
     clocks,
     conf,
@@ -143,6 +144,25 @@ def test_e003_job_that_the_settings_make_impossible(
     with override_settings(**settings):
         [message] = found(run_checks(), "E003")
         assert text in message.msg
+
+
+@pytest.mark.parametrize("zone", [None, ""])
+def test_e003_schedule_without_a_time_zone(zone: str | None) -> None:
+    """E003 finds a schedule that counts in no time zone, and one with its own can."""
+
+    @scheduler_lock("job.name", **FITTING)
+    def job() -> None: ...
+
+    own = {**FITTING, "schedule": Schedule("*/15 * * * *", "UTC")}
+
+    @scheduler_lock("other.name", **own)
+    def other() -> None: ...
+
+    with override_settings(TIME_ZONE=zone):
+        [message] = checks.check_jobs()
+    assert message.id == "shedlock.E003"
+    assert "Lock 'job.name': its schedule has no time zone" in message.msg
+    assert 'Schedule("*/15 * * * *", "UTC")' in message.msg
 
 
 def test_e003_schedule_where_no_ticks_are_kept(

@@ -142,6 +142,12 @@ def _configuration(
         )
     )
     if schedule is not None and schedule.time_zone is None:
+        if not time_zone:
+            raise InvalidLockConfiguration(
+                f"Lock {request.name!r}: its schedule has no time zone, and neither "
+                "have the settings. Set TIME_ZONE, or give a schedule with one: "
+                f'Schedule("{schedule.expression}", "UTC").'
+            )
         schedule = replace(schedule, time_zone=time_zone)
     if schedule and request.start.trigger in {Trigger.OPERATOR, Trigger.CATCH_UP}:
         at_least = ZERO  # kept after a run out of turn, it would skip the next tick
