@@ -24,7 +24,10 @@ from django_shedlock.exceptions import InvalidLockConfiguration
 from django_shedlock.locks.configuration import ZERO, LockConfiguration
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.base import Place
-from django_shedlock.registry.commands import is_name_shared_on_purpose
+from django_shedlock.registry.commands import (
+    is_locked_by_setting,
+    is_name_shared_on_purpose,
+)
 from django_shedlock.registry.discovery import import_jobs
 from django_shedlock.registry.flags import (
     find_calls_that_look,
@@ -37,6 +40,7 @@ from django_shedlock.registry.jobs import (
     path_of,
     registered_jobs,
 )
+from django_shedlock.registry.proposals import propose_options
 
 
 def check_settings(**kwargs: object) -> list[CheckMessage]:
@@ -130,7 +134,10 @@ def check_jobs(**kwargs: object) -> list[CheckMessage]:
             messages.append(invalid_lock(job.path, error))
             continue
         if (schedule := lock.schedule) is not None:
-            messages += find_too_long(job.path, lock, schedule.interval)
+            in_setting = is_locked_by_setting(job)
+            messages += find_too_long(
+                job.path, lock, schedule.interval, in_setting=in_setting
+            )
     for (_, name), jobs in sharers.items():
         owners = {job.path for job in jobs}
         if len(owners) > 1 and not is_name_shared_on_purpose(jobs):
@@ -242,31 +249,39 @@ def find_unlocked_body(job: Job) -> Iterator[CheckMessage]:
 
 
 def find_too_long(
-    job: str, lock: LockConfiguration, interval: timedelta
+    job: str, lock: LockConfiguration, interval: timedelta, *, in_setting: bool
 ) -> Iterator[CheckMessage]:
-    """Warn of durations that skip a tick which comes ``interval`` later."""
+    """
+    Warn of durations that skip a tick which comes ``interval`` later.
+
+    ``in_setting`` says whether the lock's options are in the dict of a setting.
+    """
     between = f"the time between two ticks ({format_duration(interval)})"
     lock_at_least_for = lock.lock_at_least_for
     if lock_at_least_for >= interval:
         lock_at_least_for = min(timedelta(minutes=1), interval / 2)
+        options = {"lock_at_least_for": format_duration(lock_at_least_for)}
+        proposal = propose_options(options, in_setting=in_setting)
         yield Warning(
             f"{job} starves: lock_at_least_for "
             f"({format_duration(lock.lock_at_least_for)}) of its lock {lock.name!r} is "
             f"not shorter than {between}, so its own next tick is skipped.",
-            hint="Write, for example: "
-            f'lock_at_least_for="{format_duration(lock_at_least_for)}".',
+            hint=f"Write, for example: {proposal}.",
             id="shedlock.W007",
         )
     if lock.lock_at_most_for >= interval:
         shorter = max(_rounded_down(interval * 4 / 5), lock_at_least_for)
+        proposal = propose_options(
+            {"lock_at_most_for": format_duration(shorter), "keep_alive": True},
+            in_setting=in_setting,
+        )
         yield Warning(
             f"{job}: lock_at_most_for ({lock.lease}) of its lock {lock.name!r} is not "
             f"shorter than {between}. If a worker dies, its lock stays held for up to "
             f"{lock.lease}, and the job is skipped at each tick until then "
             f"({lock.lock_at_most_for // interval} at the most).",
-            hint="Write, for example: "
-            f'lock_at_most_for="{format_duration(shorter)}", keep_alive=True. Then the '
-            "lease is extended while the job runs.",
+            hint=f"Write, for example: {proposal}. Then the lease is extended while "
+            "the job runs.",
             id="shedlock.W008",
         )
 

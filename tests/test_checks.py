@@ -248,6 +248,22 @@ def test_hints_of_w007_and_w008_can_be_pasted(
         assert checks.check_jobs() == []
 
 
+def test_hints_of_w007_and_w008_can_be_pasted_into_a_setting() -> None:
+    """A command of SHEDLOCK_COMMANDS gets what stands in a dict."""
+    options = {"schedule": "*/10 * * * *"}
+    long = {"lock_at_least_for": "10m", "lock_at_most_for": "10m"}
+    with override_settings(SHEDLOCK_COMMANDS={"sqlflush": {**options, **long}}):
+        starving, too_long = checks.check_jobs()
+    assert starving.hint == 'Write, for example: "lock_at_least_for": "1m".'
+    assert too_long.hint == (
+        'Write, for example: "lock_at_most_for": "8m", "keep_alive": True. Then the '
+        "lease is extended while the job runs."
+    )
+    pasted = {"lock_at_least_for": "1m", "lock_at_most_for": "8m", "keep_alive": True}
+    with override_settings(SHEDLOCK_COMMANDS={"sqlflush": {**options, **pasted}}):
+        assert checks.check_jobs() == []
+
+
 @pytest.mark.parametrize(
     ("name", "hint"),
     [

@@ -36,8 +36,8 @@ schedules.expressions schedules.state signals
 """The modules that ``import django_shedlock`` loads: those that every job needs."""
 APP = """
 apps checks history history.recording history.retention history.texts in_tests models
-models.records models.runs registry.commands registry.discovery registry.flags sql
-sql.compiling sql.connections sql.errors sql.fields
+models.records models.runs registry.commands registry.discovery registry.flags
+registry.proposals sql sql.compiling sql.connections sql.errors sql.fields
 """
 """What every process of a project loads beside these."""
 ADMIN = "admin execution.operators"

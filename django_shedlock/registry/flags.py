@@ -15,6 +15,7 @@ from django_shedlock.registry.commands import (
     migrations_of_setting,
 )
 from django_shedlock.registry.jobs import Job, is_command, parser_of
+from django_shedlock.registry.proposals import propose_options
 from django_shedlock.registry.unless import DRY_RUN
 
 LOOKING_DEST = re.compile(
@@ -121,6 +122,4 @@ def _is_flag(action: Action) -> bool:
 
 def _proposal(job: Job, unless: list[str]) -> str:
     """Return ``unless`` as it stands in the setting, or in the decorator."""
-    names = ", ".join(f'"{dest}"' for dest in unless)
-    by_setting = is_locked_by_setting(job)
-    return f'"unless": [{names}]' if by_setting else f"unless=[{names}]"
+    return propose_options({"unless": unless}, in_setting=is_locked_by_setting(job))

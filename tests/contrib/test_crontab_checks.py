@@ -387,6 +387,38 @@ def test_w008_lease_longer_than_the_interval() -> None:
     assert ids(("0 */2 * * *", f"{JOBS}.greedy")) == []
 
 
+FOR_A_SETTING = '"lock_at_most_for": "8m", "keep_alive": True'
+FOR_A_DECORATOR = 'lock_at_most_for="8m", keep_alive=True'
+
+
+@pytest.mark.parametrize(
+    ("target", "others", "proposal"),
+    [
+        (
+            (f"{JOBS}.plain",),
+            {"SHEDLOCK_CRONTAB": {f"{JOBS}.plain": {"lock_at_most_for": "1h"}}},
+            FOR_A_SETTING,
+        ),
+        (
+            (CALL, ["sqlflush"]),
+            {"SHEDLOCK_COMMANDS": {"sqlflush": {"lock_at_most_for": "1h"}}},
+            FOR_A_SETTING,
+        ),
+        ((f"{JOBS}.hourly",), {}, FOR_A_DECORATOR),
+    ],
+)
+def test_w008_hint_can_be_pasted_where_the_options_are(
+    target: tuple[Any, ...], others: dict[str, Any], proposal: str
+) -> None:
+    """W008 has the form of the setting, or of the decorator."""
+    decorate = scheduler_lock("hourly", lock_at_most_for="1h")
+    with patch.object(crontabs, "hourly", decorate(lambda: None)):
+        entry = ("*/10 * * * *", *target)
+        [message] = messages(entry, INSTALLED_APPS=ZERO_EDIT, **others)
+    assert message.id == "shedlock.W008"
+    assert f"Write, for example: {proposal}. Then" in str(message.hint)
+
+
 OUTSIDE = """
 from django_shedlock import scheduler_lock
 

@@ -33,6 +33,7 @@ from django_shedlock.contrib.crontab.lines import (
 )
 from django_shedlock.exceptions import InvalidLockConfiguration, described
 from django_shedlock.providers import get_provider
+from django_shedlock.registry.commands import is_locked_by_setting
 from django_shedlock.registry.names import signature_of
 
 APP_ORDER_FIX = f"Put {CRONTAB_APP!r} before 'django_crontab' in INSTALLED_APPS"
@@ -197,7 +198,9 @@ def _check_lock(entry: CrontabEntry) -> Iterator[CheckMessage]:
     ticks = entry.ticks_of_call
     if ticks is None:
         return
-    yield from find_too_long(str(entry), lock, ticks.interval)
+    decorated = entry.decorated
+    in_setting = decorated is None or is_locked_by_setting(decorated)
+    yield from find_too_long(str(entry), lock, ticks.interval, in_setting=in_setting)
     if schedule is not None and not schedule.has_ticks_of(ticks):
         yield Warning(
             f"{entry} does not start its job by the schedule {schedule.expression!r} "
