@@ -31,6 +31,7 @@ from django_shedlock.console.monitoring.health import HealthCheck
 from django_shedlock.contrib.pings import apps
 from django_shedlock.contrib.slugs import slug_of
 from django_shedlock.history import recording, texts
+from django_shedlock.locks.configuration import LockOptions
 from django_shedlock.registry.decorators import JobOptions
 from tests.support.documents import Document, all_documents
 from tests.support.examples import find_examples
@@ -41,6 +42,7 @@ DOCUMENTS = {document.name: document for document in all_documents()}
 README = DOCUMENTS["README.rst"]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 BEHAVIOURS = 20
+BEHAVIOURS_IN_WORDS = "twenty"
 SHEDLOCK = "https://github.com/lukas-krecan/ShedLock"
 ENVIRONMENT = r"SHEDLOCK_((TEST|EXAMPLE)_\w+|REQUIRE_STORES|OFF|HELD_BY)"
 """Variables of the tests, of the example and of child processes: no settings."""
@@ -153,6 +155,29 @@ def test_numbered_behaviour() -> None:
     titles = page.titles
     numbers = [int(title.split(".")[0]) for title in titles if title[0].isdigit()]
     assert numbers == list(range(1, BEHAVIOURS + 1))
+
+
+def test_number_of_points_in_texts() -> None:
+    """Each page that says how many points the behaviour has says it correctly."""
+    numbers = {
+        name: re.findall(r"\bin (\w+) points\b", page.source)
+        for name, page in DOCUMENTS.items()
+    }
+    assert {name: words for name, words in numbers.items() if words} == {
+        "docs/explanation/behaviour.rst": [BEHAVIOURS_IN_WORDS],
+        "docs/explanation/how_it_works.rst": [BEHAVIOURS_IN_WORDS],
+    }
+
+
+def test_options_of_the_crontab_are_in_its_page() -> None:
+    """The page of django-crontab names each option that SHEDLOCK_CRONTAB takes."""
+    source = DOCUMENTS["docs/howto/django_crontab.rst"].source
+    [listed] = re.findall(r"The options are (.*?):\n\n", source, re.S)
+    assert re.findall(r"``(\w+)``", listed) == [
+        "name",
+        "locked",
+        *LockOptions.__annotations__,
+    ]
 
 
 @pytest.mark.parametrize("page", DOCUMENTS.values(), ids=DOCUMENTS)

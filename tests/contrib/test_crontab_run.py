@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.management import call_command, get_commands
+from django.core.management import BaseCommand, call_command, get_commands
 from django.test import override_settings
 from django_crontab.crontab import Crontab
 
-from django_shedlock import Lock
+from django_shedlock import Lock, locks_held, scheduler_lock
 from django_shedlock.contrib.crontab.entries import CrontabEntry
 from django_shedlock.durations import format_duration
 from django_shedlock.models import LockRecord
@@ -183,6 +183,29 @@ def test_decorated_command_keeps_its_own_lock() -> None:
         lock = lock_of("0 6 * * *", CALL, ["digest"])
     assert lock.name == "digest"
     assert LockRecord.objects.count() == 1
+
+
+class Sweep(BaseCommand):
+    """A command that can be called to look only."""
+
+    def add_arguments(self, parser: Any) -> None:
+        parser.add_argument("--dry-run", action="store_true")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        calls.append((len(locks_held()),))
+
+
+def test_only_the_lock_of_a_command_knows_calls_that_look() -> None:
+    """``--dry-run`` runs without a command's own lock, not without the entry's."""
+    entry = ("*/5 * * * *", CALL, ["sweep", "--dry-run"])
+    with command("sweep", Sweep()):
+        run(*entry)
+    assert LockRecord.objects.get().name == 'cron:sweep("--dry-run")'
+    # A class of its own, because the decorator changes it.
+    decorated = scheduler_lock("sweep")(type("Locked", (Sweep,), {}))
+    with command("sweep", decorated()):
+        run(*entry)
+    assert calls == [(1,), (0,)]
 
 
 def test_other_command_gets_a_lock() -> None:
