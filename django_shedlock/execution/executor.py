@@ -309,7 +309,8 @@ def attempt(
         provider=provider,
         caller=None if request.is_for_process else calling_command(),
     )
-    _refuse_child(request, holder)
+    if request.is_for_process:
+        _refuse_child(request, holder)
     yield holder
 
 
@@ -371,12 +372,13 @@ async def aattempt(request: LockRequest) -> AsyncIterator[Lock | LockHolder]:
         provider=provider,
         caller=None if request.is_for_process else calling_command(),
     )
-    _refuse_child(request, holder)
+    if request.is_for_process:
+        _refuse_child(request, holder)
     yield holder
 
 
 def _refuse_child(request: LockRequest, holder: LockHolder) -> None:
-    if request.is_for_process and holder.is_inherited:
+    if holder.is_inherited:
         raise CommandError(
             refusal_of_child(request.configuration().name, holder),
             returncode=SKIPPED_EXIT_STATUS,

@@ -177,7 +177,7 @@ class Job:
         if self.name_template is not None:
             name = self.name_template.fill(args, kwargs)
             request = replace(request, name=name)
-        if is_command(self.target) and is_own_command(*args[:1]):
+        if args and is_own_command(args[0]) and is_command(self.target):
             request = replace(request, is_for_process=True)
         context = start_context.get()
         return request if context is None else context.apply(self, request)
@@ -205,7 +205,7 @@ class Job:
             if is_command(self.target):
                 raise CommandError(text, returncode=SKIPPED_EXIT_STATUS)
             raise LockNotAcquired(text)
-        if is_command(self.target) and is_own_command(*args[:1]):
+        if args and is_own_command(args[0]) and is_command(self.target):
             command: Any = args[0]
             alias, run_now = request.provider, ""
             if self.name_template is None:
@@ -283,7 +283,7 @@ def is_migrate(target: object) -> bool:
     )
 
 
-def is_own_command(command: object = None) -> bool:
+def is_own_command(command: object) -> bool:
     """Return whether this process was started for the command, as by ``manage.py``."""
     return getattr(command, "_called_from_command_line", False) is True
 
