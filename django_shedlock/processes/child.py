@@ -9,13 +9,14 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import ClassVar, NoReturn
 
 from django.db import connections
 
-from django_shedlock.background import end_threads, resume_threads
+from django_shedlock.background import end_threads, resume_threads, start_daemon
 from django_shedlock.clocks import uptime
 from django_shedlock.execution.shutdown import shut_down
 from django_shedlock.processes.guard import LOOK_INTERVAL_SECONDS
@@ -30,6 +31,8 @@ from django_shedlock.sql.connections import close
 
 FORK_WAIT_SECONDS = 5.0
 """How long a fork waits for the end of the package's threads."""
+RESEND_SECONDS = 0.01
+"""How long a deallocator has to end before the signal that it swallowed comes again."""
 BODY_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 """These end a body of Python by ``SystemExit``."""
 
@@ -283,6 +286,7 @@ def _renew() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for number in BODY_SIGNALS:
         signal.signal(number, _exit)
+    sys.unraisablehook = partial(_exit_later, sys.unraisablehook)
     os.setpgid(0, 0)
     # The standard input is its parent's.
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -295,6 +299,30 @@ def _exit(number: int, frame: FrameType | None) -> None:
     _ignore_signals()
     # An exception, so that the body releases its lock.
     sys.exit(status_of_signal(number))
+
+
+def _exit_later(
+    otherwise: Callable[["sys.UnraisableHookArgs"], object],
+    unraisable: "sys.UnraisableHookArgs",
+) -> None:
+    """
+    Send a signal again if a deallocator has swallowed what its handler raised.
+
+    The garbage collector may call one within any line of the body.
+    """
+    error = unraisable.exc_value
+    for number in BODY_SIGNALS:
+        if isinstance(error, SystemExit) and error.code == status_of_signal(number):
+            signal.signal(number, _exit)
+            # Sent from here, it would be handled, and swallowed, within this hook.
+            start_daemon("signal", partial(_send_soon, number))
+            return
+    otherwise(unraisable)
+
+
+def _send_soon(number: int) -> None:
+    time.sleep(RESEND_SECONDS)
+    os.kill(os.getpid(), number)
 
 
 def _ignore_signals() -> None:

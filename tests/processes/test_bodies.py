@@ -10,12 +10,13 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from datetime import timedelta
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 from django.db import connection
@@ -117,6 +118,52 @@ def test_process_that_cannot_end_in_order(
     monkeypatch.setattr(child, "shut_down", fail)
     assert status_of(bool) == 0
     assert "job: its process did not end in order." in child_log.read_text()
+
+
+class Deallocated:
+    """Does something in its deallocator, where Python swallows what is raised."""
+
+    def __init__(self, work: Callable[[], object]):
+        self._work = work
+
+    def __del__(self) -> None:
+        self._work()
+
+
+def terminate_itself() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_signal_within_a_deallocator(tmp_path: Path) -> None:
+    """It ends the body all the same, which tidies up and releases its lock."""
+
+    def body() -> None:
+        with hold("job"):
+            try:
+                Deallocated(terminate_itself)
+                for _ in range(3):  # also if it comes again within one
+                    Deallocated(lambda: time.sleep(0.05))
+                for _ in range(1000):
+                    time.sleep(0.01)
+            finally:
+                (tmp_path / "tidied up").touch()
+
+    assert status_of(body) == 128 + signal.SIGTERM
+    assert (tmp_path / "tidied up").exists()
+    assert state("job") is LockState.FREE
+
+
+def test_other_errors_of_deallocators_are_reported(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As the process would have reported them that is forked."""
+
+    def report(unraisable: Any) -> None:
+        (tmp_path / "report").write_text(repr(unraisable.exc_value))
+
+    monkeypatch.setattr(sys, "unraisablehook", report)
+    assert status_of(lambda: Deallocated(lambda: 1 / 0) and None) == 0
+    assert "ZeroDivisionError" in (tmp_path / "report").read_text()
 
 
 def test_signal_right_after_the_fork_waits_for_the_childs_handlers(
