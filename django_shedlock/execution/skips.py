@@ -76,4 +76,4 @@ def show_skip(
             if isinstance(stderr, OutputWrapper):
                 stderr.write(text, str)
             else:
-                print(text, file=stderr)
+                stderr.write(f"{text}\n")

@@ -64,7 +64,7 @@ def lock_migrate(
     def locked_handle(
         self: BaseCommand, *args: object, **options: object
     ) -> str | None:
-        if options.get("stderr"):  # as execute() does, which this may be
+        if options.get("stderr"):  # an execute() inside the lock sets it too late
             self.stderr = OutputWrapper(cast(TextIO, options["stderr"]))
         is_unlocked = not conf.ENABLED.value or are_databases_temporary()
         if is_unlocked or _only_looks(unless, options):

@@ -494,7 +494,7 @@ def leave_to_parent(connection: BaseDatabaseWrapper) -> None:
     """
     with suppress(Exception):  # the driver's, if it is closed already
         own = _socket_of(connection)
-        # A driver whose connection was lost may still tell the number it had.
+        # After a lost connection, the driver may still return the old number.
         if own is not None and stat.S_ISSOCK(os.fstat(own).st_mode):
             with Path(os.devnull).open("r+b", buffering=0) as nowhere:
                 # Only the child's number; the parent's socket stays.

@@ -30,7 +30,7 @@ class SessionLock(ABC):
         self.using = using
         self.name = name
         self.identity: str = f"{IDENTITY_PREFIX}{uuid4().hex}"
-        """Names the holder, by whatever connection: see ``is_held_by()``."""
+        """Names the holder, whichever connection it uses: see ``is_held_by()``."""
         self.connection: BaseDatabaseWrapper = copy_of(connections[using])
         renewed_in_child(self)
         self.number: int | None = None
@@ -153,7 +153,7 @@ class MySQLLock(SessionLock):
 
     @cached_property
     def _database(self) -> str:
-        # A file of MySQL's options may have the name in place of the settings.
+        # The name may stand in an option file of MySQL, and not in the settings.
         [database] = self._ask("SELECT DATABASE()")
         return str(database)
 

@@ -91,11 +91,17 @@ def own_commands(tmp_path: Path) -> Iterator[None]:
         del sys.modules[name]
 
 
+def lock_of_migrate(using: str = "default") -> SessionLock:
+    """Return the lock on a connection of its own, as another process has it."""
+    lock = session_lock(using, f"migrate:{using}")
+    assert lock is not None
+    return lock
+
+
 @contextmanager
 def another_migrates(using: str = "default") -> Iterator[None]:
     """Hold the lock as another process does."""
-    lock = session_lock(using, f"migrate:{using}")
-    assert lock is not None
+    lock = lock_of_migrate(using)
     try:
         assert lock.try_acquire()
         yield
@@ -279,8 +285,7 @@ def test_timeouts_and_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
     given += " -c default_transaction_isolation=serializable"
     options = connections["default"].settings_dict["OPTIONS"]
     monkeypatch.setitem(options, "options", given)
-    lock = session_lock("default", "migrate:default")
-    assert lock is not None
+    lock = lock_of_migrate()
     try:
         assert lock.try_acquire()
         with lock.connection.cursor() as cursor:
@@ -314,8 +319,7 @@ def test_connection_is_kept_awake(monkeypatch: pytest.MonkeyPatch) -> None:
         return looks[-1]
 
     monkeypatch.setattr(MigrateLock, "_loss", count)
-    lock = session_lock("default", "migrate:default")
-    assert lock is not None
+    lock = lock_of_migrate()
     command = migrate.Command()
     with MigrateLock(command, "migrate", lock).held(timedelta(0)):
         wait_for(lambda: len(looks) > 3)
@@ -328,8 +332,7 @@ def test_lock_that_the_database_has_released(
 ) -> None:
     """A proxy may put another connection in the place of the one with the lock."""
     monkeypatch.setattr(MigrateLock, "look_interval_seconds", 0.01)
-    lock = session_lock("default", "migrate:default")
-    assert lock is not None
+    lock = lock_of_migrate()
     holding = MigrateLock(migrate.Command(), "migrate", lock)
     with holding.held(timedelta(0)):
         with holding._mutex, lock.connection.cursor() as cursor:
@@ -358,8 +361,7 @@ def test_look_that_hangs_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MigrateLock, "look_interval_seconds", 0.01)
     monkeypatch.setattr(MigrateLock, "end_timeout_seconds", 0.01)
     monkeypatch.setattr(MigrateLock, "_loss", hang)
-    lock = session_lock("default", "migrate:default")
-    assert lock is not None
+    lock = lock_of_migrate()
     holding = MigrateLock(migrate.Command(), "migrate", lock)
     with holding.held(timedelta(0)):
         assert hangs.wait(PATIENCE)
@@ -387,8 +389,7 @@ def test_connection_that_is_acquired_again_during_the_end(
     monkeypatch.setattr(MigrateLock, "end_timeout_seconds", 0.01)
     monkeypatch.setattr(MigrateLock, "_loss", lambda lock: "it was lost")
     monkeypatch.setattr(MigrateLock, "_is_acquired_again", acquire_late)
-    lock = session_lock("default", "migrate:default")
-    assert lock is not None
+    lock = lock_of_migrate()
     holding = MigrateLock(migrate.Command(), "migrate", lock)
     with holding.held(timedelta(0)):
         assert acquires.wait(PATIENCE)
@@ -407,8 +408,7 @@ def test_database_that_cannot_be_asked_for_the_holder(
     def fail(lock: SessionLock, name: str) -> set[int]:
         raise OperationalError("the connection has ended")
 
-    lock = session_lock("default", "migrate:default")
-    assert lock is not None
+    lock = lock_of_migrate()
     monkeypatch.setattr(type(lock), "_holders_of", fail)
     with another_migrates():
         with pytest.raises(CommandError, match="it can't be asked now") as error:
@@ -491,8 +491,7 @@ def test_database_whose_name_stands_in_a_file(
         file.write_text(f"[client]\ndatabase = {name}\n")
         options = {**settings["OPTIONS"], "read_default_file": str(file)}
         monkeypatch.setitem(settings, "OPTIONS", options)
-        lock = session_lock("default", "migrate:default")
-        assert lock is not None
+        lock = lock_of_migrate()
         locks.append(lock)
     try:
         assert all(lock.try_acquire() for lock in locks)

@@ -150,7 +150,9 @@ class CrontabEntry:
         """The options of the command that the entry calls."""
         if self.args:
             return self.kwargs
-        return {k: v for k, v in self.kwargs.items() if k != "command_name"}
+        return {
+            name: value for name, value in self.kwargs.items() if name != "command_name"
+        }
 
     @property
     def _written_call(self) -> str:
