@@ -95,9 +95,11 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Iterator[None]:
+def pytest_runtest_teardown(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> Iterator[None]:
     # What its locks still write has to come before its tables are emptied.
-    settling.wait_until_settled()
+    settling.wait_until_settled(commits=settling.commits(item))
     if nextitem is None:
         # asgiref's thread lives on, and its connection would keep the database.
         asyncio.run(sync_to_async(connections.close_all)())

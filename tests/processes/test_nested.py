@@ -171,17 +171,21 @@ def after_the_run(
     project: NestedProject, folder: Path, child: str, left: LockState
 ) -> str:
     """
-    Let a child of a run do its work once the run is over; return what it writes.
+    Let a child of a run do its work once the run is over; return what it has written.
 
     ``left`` is the state in which the run leaves the lock.
     """
     os.mkfifo(folder / "go")
-    script = f"( read go < {folder}/go; {child} ) > {folder}/written 2>&1 &"
+    script = (
+        f"( read go < {folder}/go; {child}; mv {folder}/writing {folder}/written ) "
+        f"> {folder}/writing 2>&1 &"
+    )
     assert project.manage("outer", script).returncode == 0
     assert state("job") is left
     with (folder / "go").open("w") as go:
         print(file=go)
-    return wait_for((folder / "written").read_text)
+    wait_for((folder / "written").exists)
+    return (folder / "written").read_text()
 
 
 def test_child_that_outlives_the_run(project: NestedProject, tmp_path: Path) -> None:

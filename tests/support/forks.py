@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
@@ -45,7 +46,13 @@ def forked(work: Callable[[], bool], meanwhile: Callable[[], object] = bool) -> 
     child = os.fork()
     if child == 0:
         signal.alarm(DEATH)
-        os._exit(0 if work() else 1)
+        is_right = False
+        try:
+            is_right = work()
+        except BaseException:  # else two processes would run the tests from here
+            traceback.print_exc()
+        finally:
+            os._exit(0 if is_right else 1)
     try:
         meanwhile()
     finally:

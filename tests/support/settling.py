@@ -6,6 +6,9 @@ import time
 from typing import Any
 from weakref import WeakSet
 
+import pytest
+from django.test import TestCase, TransactionTestCase
+
 LONGEST = 2.0
 """Seconds: the store of a test may hang, or be gone."""
 
@@ -25,15 +28,34 @@ def install() -> None:
     LockProvider.__init__ = note  # type: ignore[method-assign]
 
 
-def wait_until_settled() -> None:
-    """Wait until the losses are told and recorded."""
+def commits(item: pytest.Item) -> bool:
+    """Return whether the test commits, so that its tables are emptied after it."""
+    case = getattr(item, "cls", None)
+    if case is not None and issubclass(case, TransactionTestCase):
+        return not issubclass(case, TestCase)
+    marker = item.get_closest_marker("django_db")
+    return marker is not None and bool(marker.kwargs.get("transaction"))
+
+
+def wait_until_settled(*, commits: bool) -> None:
+    """
+    Wait until the losses are told and recorded.
+
+    If the test ``commits``, wait for the late releases, too: the row of the history
+    comes after the release, which is all that a test waits for. Else a late release may
+    wait for the end of the test's own transaction.
+    """
     until = time.monotonic() + LONGEST
-    while time.monotonic() < until and _is_busy():
+    while time.monotonic() < until and _is_busy(commits):
         time.sleep(0.002)
 
 
-def _is_busy() -> bool:
+def _is_busy(commits: bool) -> bool:
     from django_shedlock.background import losses
+    from django_shedlock.execution.keep_alive import late_releases
+    from tests.support.threads import is_idle
 
+    if commits and not is_idle(late_releases):
+        return True
     is_telling = losses.entries or any(not each.done() for each in losses._under_way)
     return bool(is_telling) or any(each.history.entries for each in list(_providers))

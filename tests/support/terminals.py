@@ -14,6 +14,7 @@ from contextlib import suppress
 
 import psutil
 
+from tests.support.runs import is_alive
 from tests.support.waiting import PATIENCE, wait_for
 
 CTRL_C = "\x03"
@@ -78,12 +79,16 @@ class Shell:
 
     def close(self) -> None:
         """End all that runs in this session."""
+        killed = []
         for pid in psutil.pids():
             with suppress(ProcessLookupError):
                 if os.getsid(pid) == self._process.pid:
                     os.kill(pid, 9)
+                    killed.append(pid)
         self._process.wait(PATIENCE)
         os.close(self._ours)
+        # One that has not ended yet may still write to the database of the next test.
+        wait_for(lambda: not any(map(is_alive, killed)))
 
 
 def _show_no_typing(terminal: int) -> None:
