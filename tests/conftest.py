@@ -99,7 +99,7 @@ def pytest_runtest_teardown(
     item: pytest.Item, nextitem: pytest.Item | None
 ) -> Iterator[None]:
     # What its locks still write has to come before its tables are emptied.
-    settling.wait_until_settled(commits=settling.commits(item))
+    settling.wait_until_settled(with_late_releases=settling.commits(item))
     if nextitem is None:
         # asgiref's thread lives on, and its connection would keep the database.
         asyncio.run(sync_to_async(connections.close_all)())

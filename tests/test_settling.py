@@ -27,7 +27,7 @@ class RolledBack(TestCase):
 
 @pytest.fixture
 def unfinished() -> Iterator[threading.Event]:
-    """Return what ends a late release that is under way."""
+    """Yield an event that ends a late release, which is under way."""
     begun, end = threading.Event(), threading.Event()
 
     def release() -> None:
@@ -40,14 +40,6 @@ def unfinished() -> Iterator[threading.Event]:
     end.set()
 
 
-def wait_in_thread(*, commits: bool) -> threading.Thread:
-    thread = threading.Thread(
-        target=settling.wait_until_settled, kwargs={"commits": commits}
-    )
-    thread.start()
-    return thread
-
-
 def test_late_release_of_a_test_that_commits(
     unfinished: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -55,18 +47,21 @@ def test_late_release_of_a_test_that_commits(
     monkeypatch.setattr(settling, "LONGEST", PATIENCE)
     looked = Mock(wraps=settling._is_busy)
     monkeypatch.setattr(settling, "_is_busy", looked)
-    waiting = wait_in_thread(commits=True)
-    wait_for(lambda: looked.call_count > 1)  # so the first look found it busy
+    waiting = threading.Thread(
+        target=settling.wait_until_settled, kwargs={"with_late_releases": True}
+    )
+    waiting.start()
+    wait_for(lambda: looked.call_count > 1 or not waiting.is_alive())
     assert waiting.is_alive()
     unfinished.set()
     waiting.join(PATIENCE)
     assert not waiting.is_alive()
 
 
-def test_late_release_of_a_test_in_a_transaction(unfinished: threading.Event) -> None:
-    """It may wait for that transaction, which ends later."""
-    settling.wait_until_settled(commits=False)
-    assert "unfinished" in late_releases.entries
+@pytest.mark.usefixtures("unfinished")
+def test_late_release_of_a_test_in_a_transaction() -> None:
+    """It may wait for that transaction, which ends later, so nobody waits for it."""
+    assert not settling._is_busy(with_late_releases=False)
 
 
 @pytest.mark.parametrize(
@@ -82,6 +77,6 @@ def test_late_release_of_a_test_in_a_transaction(unfinished: threading.Event) ->
 def test_which_tests_commit(
     case: type | None, mark: pytest.MarkDecorator | None, expected: bool
 ) -> None:
-    """Those of pytest-django by their mark, those of Django by their class."""
+    """Pytest-django's mark says so, or the class of Django that a test case extends."""
     item = SimpleNamespace(cls=case, get_closest_marker=lambda name: mark and mark.mark)
     assert settling.commits(item) is expected  # type: ignore[arg-type]

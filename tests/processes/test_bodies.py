@@ -334,7 +334,7 @@ def test_host_without_room_for_a_process() -> None:
             mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
             return set(os.listdir("/dev/fd")), set(mask)  # noqa: PTH208
 
-        connections.close_all()  # else the attempt closes them
+        connections.close_all()  # a fork closes them, which changes the open files
         before = condition()
         try:
             Child.of_body("job", bool)

@@ -106,7 +106,7 @@ def test_read_only_file_says_so() -> None:
 
 SLOW_STATEMENTS = {
     "postgresql": ["SET statement_timeout = '1ms'", "SELECT pg_sleep(600)"],
-    # MariaDB's SLEEP() returns at its limit, and in one of ten cases without an error.
+    # MariaDB's SLEEP() sometimes ends at the limit without an error.
     "mysql": [
         "SET STATEMENT max_statement_time = 0.001 FOR SELECT COUNT(*) FROM "
         + ", ".join(f"information_schema.columns AS c{number}" for number in range(4))

@@ -49,7 +49,7 @@ def forked(work: Callable[[], bool], meanwhile: Callable[[], object] = bool) -> 
         is_right = False
         try:
             is_right = work()
-        except BaseException:  # else two processes would run the tests from here
+        except BaseException:  # otherwise two processes would go on with the tests
             traceback.print_exc()
         finally:
             os._exit(0 if is_right else 1)

@@ -37,25 +37,24 @@ def commits(item: pytest.Item) -> bool:
     return marker is not None and bool(marker.kwargs.get("transaction"))
 
 
-def wait_until_settled(*, commits: bool) -> None:
+def wait_until_settled(*, with_late_releases: bool) -> None:
     """
-    Wait until the losses are told and recorded.
+    Wait until the losses are told and recorded, and perhaps until late releases are.
 
-    If the test ``commits``, wait for the late releases, too: the row of the history
-    comes after the release, which is all that a test waits for. Else a late release may
-    wait for the end of the test's own transaction.
+    A late release writes its row of the history after the release for which a test
+    waits. In a test that does not commit it may wait for that test's own transaction.
     """
     until = time.monotonic() + LONGEST
-    while time.monotonic() < until and _is_busy(commits):
+    while time.monotonic() < until and _is_busy(with_late_releases=with_late_releases):
         time.sleep(0.002)
 
 
-def _is_busy(commits: bool) -> bool:
+def _is_busy(*, with_late_releases: bool) -> bool:
     from django_shedlock.background import losses
     from django_shedlock.execution.keep_alive import late_releases
     from tests.support.threads import is_idle
 
-    if commits and not is_idle(late_releases):
+    if with_late_releases and not is_idle(late_releases):
         return True
     is_telling = losses.entries or any(not each.done() for each in losses._under_way)
     return bool(is_telling) or any(each.history.entries for each in list(_providers))

@@ -87,7 +87,7 @@ class Shell:
                     killed.append(pid)
         self._process.wait(PATIENCE)
         os.close(self._ours)
-        # One that has not ended yet may still write to the database of the next test.
+        # Until a process has ended, it may write to the database of the next test.
         wait_for(lambda: not any(map(is_alive, killed)))
 
 
