@@ -11,16 +11,20 @@ from django_shedlock import scheduler_lock
 from django_shedlock.providers import provider_instances
 from django_shedlock.providers.servers import Clients
 from tests.support.dynamodb_fixtures import LOGIN, dynamodb
-from tests.support.etcd_fixtures import running_etcd
+from tests.support.etcd_fixtures import prefixes, running_etcd
 from tests.support.jobs import only_jobs_of
 from tests.support.mongodb_fixtures import mongodb
 from tests.support.ports import free_port
-from tests.support.redis_fixtures import running_redis, server
+from tests.support.redis_fixtures import running_own_redis, running_redis, server
 from tests.support.redis_servers import PATIENT
-from tests.support.zookeeper_fixtures import paths, running_zookeeper
+from tests.support.zookeeper_fixtures import (
+    own_zookeeper,
+    paths,
+    running_zookeeper,
+)
 
-__all__ = ["dynamodb", "mongodb", "running_etcd", "running_redis"]
-__all__ += ["running_zookeeper", "server"]
+__all__ = ["dynamodb", "mongodb", "own_zookeeper", "running_etcd", "running_own_redis"]
+__all__ += ["running_redis", "running_zookeeper", "server"]
 
 PROVIDERS = "django_shedlock.providers"
 DATABASE = f"{PROVIDERS}.database.DatabaseLockProvider"
@@ -53,7 +57,7 @@ def redis(settings: Any, request: pytest.FixtureRequest) -> Iterator[dict[str, A
 def etcd(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
     """Return the entry of a provider in etcd, with a prefix of the test's own."""
     url = request.getfixturevalue("running_etcd").url
-    options = {"endpoints": url, "prefix": f"{request.node.nodeid}/", "timeout": "4m"}
+    options = {"endpoints": url, "prefix": next(prefixes), "timeout": "4m"}
     yield {"BACKEND": ETCD, "OPTIONS": {**options, **RECORDED}}
     close_clients()
 

@@ -1,4 +1,4 @@
-"""etcd servers of the tests' own: a single one, and a cluster of three."""
+"""etcd servers of the tests: a single one, and a cluster of three."""
 
 from __future__ import annotations
 
@@ -23,9 +23,16 @@ ROOT_PASSWORD = "of the tests"
 FAST = ("--heartbeat-interval", "50", "--election-timeout", "500")
 
 
-class EtcdServer(ServerProcess):
+class ReachableEtcd:
+    """A member that answers at a URL, whoever started it."""
+
+    def __init__(self, url: str):
+        self.url = url
+
+
+class EtcdServer(ReachableEtcd, ServerProcess):
     """
-    One member on loopback, that keeps its data in a folder.
+    One member of the tests' own on loopback, that keeps its data in a folder.
 
     With a certificate it answers by TLS only.
     """
@@ -33,11 +40,7 @@ class EtcdServer(ServerProcess):
     def __init__(self, folder: Path, name: str, tls: Certificate | None = None):
         self.port, self.peer_port = free_port(), free_port()
         self._folder, self._name, self._tls = folder, name, tls
-
-    @property
-    def url(self) -> str:
-        scheme = "https" if self._tls else "http"
-        return f"{scheme}://127.0.0.1:{self.port}"
+        super().__init__(f"{'https' if tls else 'http'}://127.0.0.1:{self.port}")
 
     @property
     def peer_url(self) -> str:

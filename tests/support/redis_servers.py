@@ -1,4 +1,4 @@
-"""Redis servers of the tests' own: single ones, a master with replicas, a cluster."""
+"""Redis servers of the tests: single ones, a master with replicas, a cluster."""
 
 from __future__ import annotations
 
@@ -20,11 +20,30 @@ PATIENT = {"socket_timeout": PATIENCE, "socket_connect_timeout": PATIENCE}
 MISSING = "redis-server is missing: install Debian's packages redis-server, {}"
 
 
-class RedisServer(ServerProcess):
-    """One server on loopback, without a disk."""
+class ReachableRedis:
+    """A server that answers at a URL, whoever started it."""
+
+    def __init__(self, url: str):
+        self.url = url
+
+    def ask(self, *command: Any) -> Any:
+        """Return what it answers."""
+        import redis
+
+        with redis.Redis.from_url(self.url, decode_responses=True) as client:
+            return client.execute_command(*command)
+
+    def empty(self) -> None:
+        """Delete the keys of the URL's database, and leave all else alone."""
+        self.ask("FLUSHDB")
+
+
+class RedisServer(ReachableRedis, ServerProcess):
+    """One server of the tests' own, on loopback and without a disk."""
 
     def __init__(self, folder: Path, *options: str, port: int | None = None):
         self.port = port or free_port()
+        super().__init__(f"redis://127.0.0.1:{self.port}/0")
         self._folder = folder
         self._options = options
         self.start()
@@ -38,16 +57,10 @@ class RedisServer(ServerProcess):
         )
         wait_for(self.answers)
 
-    @property
-    def url(self) -> str:
-        return f"redis://127.0.0.1:{self.port}/0"
-
-    def ask(self, *command: Any) -> Any:
-        """Return what it answers."""
-        import redis
-
-        with redis.Redis(port=self.port, decode_responses=True) as client:
-            return client.execute_command(*command)
+    def empty(self) -> None:
+        """Delete all keys and scripts."""
+        self.ask("FLUSHALL")
+        self.ask("SCRIPT", "FLUSH")
 
     def info(self, section: str) -> dict[str, Any]:
         """Return what it tells of itself."""

@@ -1,4 +1,4 @@
-"""ZooKeeper servers of the tests' own: a single one, and an ensemble of three."""
+"""ZooKeeper servers of the tests: a single one, and an ensemble of three."""
 
 from __future__ import annotations
 
@@ -35,12 +35,19 @@ forceSync=no
 """Quick to elect a leader; its data need not outlive the machine."""
 
 
-class ZooKeeperServer(ServerProcess):
-    """One member on loopback, that keeps its data in a folder."""
+class ReachableZooKeeper:
+    """One or more members that answer at an address, whoever started them."""
+
+    def __init__(self, address: str):
+        self.address = address
+
+
+class ZooKeeperServer(ReachableZooKeeper, ServerProcess):
+    """One member of the tests' own on loopback, that keeps its data in a folder."""
 
     def __init__(self, folder: Path, number: int):
         self.port = free_port()
-        self.address = f"127.0.0.1:{self.port}"
+        super().__init__(f"127.0.0.1:{self.port}")
         self.among_servers = f"server.{number}=127.0.0.1:{free_port()}:{free_port()}"
         self._folder = folder
         folder.mkdir()

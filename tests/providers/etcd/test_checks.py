@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from django_shedlock.checks import check_providers, check_stores
-from tests.support.etcd_servers import EtcdServer
+from tests.support.etcd_servers import ReachableEtcd
 
 BACKEND = "django_shedlock.providers.etcd.EtcdLockProvider"
 
@@ -24,7 +24,7 @@ def test_right_options(settings: Any, tmp_path: Path) -> None:
     assert check_providers() == []
 
 
-def test_member_that_answers(settings: Any, running_etcd: EtcdServer) -> None:
+def test_member_that_answers(settings: Any, running_etcd: ReachableEtcd) -> None:
     """Nothing is said of it."""
     use(settings, endpoints=running_etcd.url)
     assert check_stores() == []

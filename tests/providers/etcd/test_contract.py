@@ -17,7 +17,7 @@ from django_shedlock.providers.etcd_gateway import Known
 from django_shedlock.testing import LockProviderContract
 from django_shedlock.testing.contract.harness import Options
 from tests.support.etcd_fixtures import PATIENT, prefixes
-from tests.support.etcd_servers import EtcdServer
+from tests.support.etcd_servers import ReachableEtcd
 from tests.support.ports import free_port
 
 
@@ -61,7 +61,7 @@ class TestServer(LockProviderContract):
     backend = EtcdLockProvider
 
     @pytest.fixture
-    def options(self, running_etcd: EtcdServer) -> Options:
+    def options(self, running_etcd: ReachableEtcd) -> Options:
         return {"endpoints": running_etcd.url, "prefix": next(prefixes), **PATIENT}
 
     @pytest.fixture

@@ -16,7 +16,7 @@ from django_shedlock.schedules.cron import Schedule
 from django_shedlock.testing.contract.harness import force_extend
 from tests.providers.etcd.test_contract import end_lease, known, put_record, send
 from tests.providers.etcd.test_requests import asked, lost_answers, two_endpoints
-from tests.support.etcd_servers import EtcdServer
+from tests.support.etcd_servers import ReachableEtcd
 from tests.support.locks import MINUTE, configure, status_of, take_from, try_from
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -160,7 +160,7 @@ def test_deleted_record_frees_no_lock(locks: EtcdLockProvider) -> None:
 
 
 def test_lease_in_use_is_not_revoked(
-    running_etcd: EtcdServer, monkeypatch: pytest.MonkeyPatch
+    running_etcd: ReachableEtcd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not even by the one who granted it, and could not see that it was used."""
     locks = two_endpoints(running_etcd)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -19,7 +20,7 @@ from django_shedlock.providers.etcd import EtcdLockProvider
 from django_shedlock.providers.etcd_gateway import Members
 from tests.providers.etcd.test_contract import put_record, send
 from tests.support.etcd_fixtures import PATIENT, prefixes
-from tests.support.etcd_servers import EtcdServer
+from tests.support.etcd_servers import ReachableEtcd
 from tests.support.forks import assert_child_connects_anew, forked
 from tests.support.locks import MINUTE, configure, status_of, take_from, try_from
 from tests.support.ports import free_port
@@ -134,7 +135,7 @@ def known_value(locks: EtcdLockProvider, name: str = "job") -> bytes:
     return gateway.answers(result)[key].value
 
 
-def two_endpoints(running_etcd: EtcdServer, **options: Any) -> EtcdLockProvider:
+def two_endpoints(running_etcd: ReachableEtcd, **options: Any) -> EtcdLockProvider:
     """Return a provider with one server at two endpoints, as two members are."""
     return EtcdLockProvider(
         "default",
@@ -173,7 +174,7 @@ def lost_answers(
 
 
 def test_lost_answers(
-    running_etcd: EtcdServer, monkeypatch: pytest.MonkeyPatch
+    running_etcd: ReachableEtcd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next member is asked, and the record tells that it was done already."""
     locks = two_endpoints(running_etcd)
@@ -188,7 +189,7 @@ def test_lost_answers(
 
 
 def test_all_answers_lost(
-    running_etcd: EtcdServer, monkeypatch: pytest.MonkeyPatch
+    running_etcd: ReachableEtcd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody knows whether it was done, and the error says so."""
     locks = two_endpoints(running_etcd)
@@ -207,13 +208,13 @@ def test_nobody_listens() -> None:
     assert not failure.value.is_uncertain
 
 
-def test_endpoint_that_nobody_listens_on(running_etcd: EtcdServer) -> None:
+def test_endpoint_that_nobody_listens_on(running_etcd: ReachableEtcd) -> None:
     """The other one is asked, and from then on first."""
     endpoints = [f"http://127.0.0.1:{free_port()}", running_etcd.url]
     locks = EtcdLockProvider("default", endpoints=endpoints, prefix=next(prefixes))
     assert take_from(locks, configure()).release()
     [first, _] = locks.members.clients.get()
-    assert first.port == running_etcd.port
+    assert first.port == urlsplit(running_etcd.url).port
     locks.members.clients.close()
 
 

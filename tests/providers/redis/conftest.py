@@ -1,4 +1,4 @@
-"""Servers for each process of the tests."""
+"""Servers for each process of the tests, or one that the environment names."""
 
 from __future__ import annotations
 
@@ -6,10 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.redis_fixtures import running_redis, server
+from tests.support.redis_fixtures import (
+    own_redis,
+    running_own_redis,
+    running_redis,
+    server,
+)
 from tests.support.redis_servers import RedisServer, cluster
 
-__all__ = ["running_redis", "server"]
+__all__ = ["own_redis", "running_own_redis", "running_redis", "server"]
 
 
 @pytest.fixture(scope="session")

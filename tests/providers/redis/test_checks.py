@@ -88,18 +88,18 @@ def test_right_options(settings: Any, url: str) -> None:
     assert check_providers() == []
 
 
-def test_w016_server_that_deletes_keys(settings: Any, server: RedisServer) -> None:
+def test_w016_server_that_deletes_keys(settings: Any, own_redis: RedisServer) -> None:
     """Where it needs room it might delete locks."""
-    use(settings, url=server.url)
+    use(settings, url=own_redis.url)
     assert check_stores() == []
-    server.ask("CONFIG", "SET", "maxmemory-policy", "volatile-lru")
+    own_redis.ask("CONFIG", "SET", "maxmemory-policy", "volatile-lru")
     assert check_stores() == []
-    server.ask("CONFIG", "SET", "maxmemory", "1gb")
+    own_redis.ask("CONFIG", "SET", "maxmemory", "1gb")
     try:
         [message] = check_stores()
     finally:
-        server.ask("CONFIG", "SET", "maxmemory", "0")
-        server.ask("CONFIG", "SET", "maxmemory-policy", "noeviction")
+        own_redis.ask("CONFIG", "SET", "maxmemory", "0")
+        own_redis.ask("CONFIG", "SET", "maxmemory-policy", "noeviction")
     assert message.id == "shedlock.W016"
     assert "volatile-lru" in message.msg
     assert message.hint == (

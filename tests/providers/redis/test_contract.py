@@ -14,7 +14,7 @@ from django_shedlock.providers.redis import RedisLockProvider
 from django_shedlock.testing import LockProviderContract
 from django_shedlock.testing.contract.harness import Options, status_of
 from tests.support.ports import free_port
-from tests.support.redis_servers import PATIENT, RedisServer
+from tests.support.redis_servers import PATIENT, ReachableRedis, RedisServer
 
 
 def shift(provider: Any, name: str, by: timedelta) -> None:
@@ -54,7 +54,7 @@ class TestServer(RedisContract):
     """One server."""
 
     @pytest.fixture
-    def options(self, server: RedisServer) -> Options:
+    def options(self, server: ReachableRedis) -> Options:
         return {"url": server.url, **PATIENT}
 
 

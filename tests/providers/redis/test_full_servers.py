@@ -24,26 +24,26 @@ from tests.support.locks import (
     take_from,
     try_from,
 )
-from tests.support.redis_servers import PATIENT, RedisServer
+from tests.support.redis_fixtures import locks_on
+from tests.support.redis_servers import RedisServer
 
 
 @pytest.fixture
-def locks(server: RedisServer) -> Iterator[RedisLockProvider]:
-    provider = RedisLockProvider("default", url=server.url, **PATIENT)
-    yield provider
-    provider.server.clients.close()
+def locks(own_redis: RedisServer) -> Iterator[RedisLockProvider]:
+    with locks_on(own_redis) as provider:
+        yield provider
 
 
 @pytest.fixture
-def fill(server: RedisServer) -> Iterator[Callable[[], None]]:
+def fill(own_redis: RedisServer) -> Iterator[Callable[[], None]]:
     """Return what fills the server."""
 
     def fill() -> None:
-        server.ask("SET", "ballast", "x" * 1_000_000)
-        server.ask("CONFIG", "SET", "maxmemory", "1mb")
+        own_redis.ask("SET", "ballast", "x" * 1_000_000)
+        own_redis.ask("CONFIG", "SET", "maxmemory", "1mb")
 
     yield fill
-    server.ask("CONFIG", "SET", "maxmemory", "0")
+    own_redis.ask("CONFIG", "SET", "maxmemory", "0")
 
 
 STEPS: dict[str, Callable[[Lock], Any]] = {

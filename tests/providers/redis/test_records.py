@@ -24,7 +24,7 @@ from tests.support.locks import (
     take_from,
     try_from,
 )
-from tests.support.redis_servers import PATIENT, RedisServer
+from tests.support.redis_servers import PATIENT, ReachableRedis
 from tests.support.waiting import wait_for
 
 HOUR_IN_MS = 3_600_000
@@ -33,14 +33,14 @@ SCHEDULED = LockConfiguration("job", MINUTE, schedule=SCHEDULE)
 
 
 @pytest.fixture
-def locks(server: RedisServer) -> Iterator[RedisLockProvider]:
+def locks(server: ReachableRedis) -> Iterator[RedisLockProvider]:
     provider = RedisLockProvider("default", url=server.url, retention="1h", **PATIENT)
     yield provider
     provider.server.clients.close()
 
 
 def test_record_is_readable_by_hand(
-    locks: RedisLockProvider, server: RedisServer
+    locks: RedisLockProvider, server: ReachableRedis
 ) -> None:
     """Whole microseconds and plain texts, in one hash."""
     lock = take_from(locks, configure("job"))
@@ -53,7 +53,7 @@ def test_record_is_readable_by_hand(
 
 
 def test_record_stays_for_its_retention(
-    locks: RedisLockProvider, server: RedisServer
+    locks: RedisLockProvider, server: ReachableRedis
 ) -> None:
     """After that nothing of the lock is left."""
     lock = take_from(locks, configure("job"))
@@ -67,7 +67,7 @@ def test_record_stays_for_its_retention(
 
 
 def test_record_of_a_pause_stays_for_its_retention(
-    locks: RedisLockProvider, server: RedisServer
+    locks: RedisLockProvider, server: ReachableRedis
 ) -> None:
     """A pause opens no run, so its record stays for as long after the lease."""
     lock = Lock(locks, configure("job"), opens_run=False)
@@ -81,7 +81,7 @@ def test_record_of_a_pause_stays_for_its_retention(
 
 @pytest.mark.parametrize("step", ["loss", "by force", "request", "next"])
 def test_record_with_an_open_run_stays(
-    locks: RedisLockProvider, server: RedisServer, step: str
+    locks: RedisLockProvider, server: ReachableRedis, step: str
 ) -> None:
     """A run is not forgotten before somebody has accounted for it."""
     server.ask("HSET", "shedlock:{job}", "by", "x", "until", 0)
@@ -105,7 +105,7 @@ def test_record_with_an_open_run_stays(
 
 
 def test_request_stays_for_the_retention_of_its_record(
-    locks: RedisLockProvider, server: RedisServer
+    locks: RedisLockProvider, server: ReachableRedis
 ) -> None:
     """It is kept from the moment at which it was made, however old the lease is."""
     assert locks.release(take_from(locks, configure("job")))
@@ -115,7 +115,7 @@ def test_request_stays_for_the_retention_of_its_record(
 
 
 def test_field_of_a_newer_version_stays(
-    locks: RedisLockProvider, server: RedisServer
+    locks: RedisLockProvider, server: ReachableRedis
 ) -> None:
     """Each step leaves the fields alone that this version does not know."""
     lock = take_from(locks, configure("job"))
@@ -131,7 +131,7 @@ def test_field_of_a_newer_version_stays(
 
 @pytest.mark.parametrize("field", ["started_at", "failures", "usual", "asked_at"])
 def test_unreadable_state_of_a_job(
-    locks: RedisLockProvider, server: RedisServer, field: str
+    locks: RedisLockProvider, server: ReachableRedis, field: str
 ) -> None:
     """It is reported, and hides no other lock."""
     take_from(locks, configure("other"))
@@ -143,7 +143,7 @@ def test_unreadable_state_of_a_job(
 
 
 def test_record_with_a_schedule_stays(
-    locks: RedisLockProvider, server: RedisServer
+    locks: RedisLockProvider, server: ReachableRedis
 ) -> None:
     """Else a missed tick would be forgotten; also after each later step."""
     take_from(locks, configure("job")).release()
@@ -159,15 +159,15 @@ def test_record_with_a_schedule_stays(
 
 
 def test_token_grows_over_a_forgotten_record(
-    locks: RedisLockProvider, server: RedisServer
+    locks: RedisLockProvider, server: ReachableRedis
 ) -> None:
     """The server's clock begins the count, so no number comes twice."""
     before = [take_token(locks) for _ in range(3)]
     assert before == sorted(set(before))
-    server.ask("FLUSHALL")
+    server.empty()
     wait_for(lambda: locks.clock() * 1000 > before[-1] + 1)  # they may run ahead
     assert take_token(locks) > before[-1]
-    server.ask("FLUSHALL")
+    server.empty()
     locks.register("job", SCHEDULE)
     shift(locks, "job", timedelta(days=2))
     assert take_token(locks, SCHEDULED) > before[-1]
@@ -184,7 +184,7 @@ def take_token(
 
 
 def test_token_grows_though_the_clock_is_set_back(
-    locks: RedisLockProvider, server: RedisServer
+    locks: RedisLockProvider, server: ReachableRedis
 ) -> None:
     """Then it counts on from the number of the record."""
     take_token(locks)
@@ -196,7 +196,7 @@ def test_token_grows_though_the_clock_is_set_back(
     "prefix", ["", "a*b?[c]-^\\", "{one}:", "}{", "grün "], ids=repr
 )
 def test_names_and_prefixes_are_taken_literally(
-    server: RedisServer, prefix: str
+    server: ReachableRedis, prefix: str
 ) -> None:
     """None is a pattern, and none is cut."""
     names = ["job", "a{b}c", "*", "}", "[x]", "grün", "a b", "x:y"]
@@ -212,7 +212,7 @@ def test_names_and_prefixes_are_taken_literally(
     locks.server.clients.close()
 
 
-def test_two_prefixes_are_two_sets(server: RedisServer) -> None:
+def test_two_prefixes_are_two_sets(server: ReachableRedis) -> None:
     """Neither sees what the other one locks."""
     one, other = (
         RedisLockProvider("default", url=server.url, prefix=prefix, **PATIENT)
@@ -226,7 +226,7 @@ def test_two_prefixes_are_two_sets(server: RedisServer) -> None:
 
 
 def test_many_locks_are_listed(
-    locks: RedisLockProvider, server: RedisServer, monkeypatch: pytest.MonkeyPatch
+    locks: RedisLockProvider, server: ReachableRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More than one round trip reads."""
     monkeypatch.setattr(RedisLockProvider, "read_batch_size", 3)
@@ -238,7 +238,7 @@ def test_many_locks_are_listed(
 
 @pytest.mark.parametrize("field", ["until", "at", "token", "ticks"])
 def test_unreadable_record(
-    locks: RedisLockProvider, server: RedisServer, field: str
+    locks: RedisLockProvider, server: ReachableRedis, field: str
 ) -> None:
     """It is told, and neither lost nor taken for a free lock."""
     take_from(locks, configure("other"))
@@ -260,7 +260,7 @@ def test_unreadable_record(
 
 
 def test_abandoned_run_whose_start_is_unreadable(
-    locks: RedisLockProvider, server: RedisServer
+    locks: RedisLockProvider, server: ReachableRedis
 ) -> None:
     """It is accounted for, and its start is not known."""
     killed = take_from(locks, configure("job"))
@@ -297,7 +297,7 @@ def test_lease_of_the_server_decides(locks: RedisLockProvider) -> None:
 
 
 def test_lock_is_kept_no_longer_though_the_clock_is_set_back(
-    locks: RedisLockProvider, server: RedisServer
+    locks: RedisLockProvider, server: ReachableRedis
 ) -> None:
     """A lock_at_least_for that began in the future ends as if it began now."""
     lock = take_from(locks, LockConfiguration("job", 2 * MINUTE, MINUTE))

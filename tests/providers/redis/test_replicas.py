@@ -29,8 +29,8 @@ from tests.support.locks import (
     try_from,
 )
 from tests.support.proxies import Proxy, proxy
+from tests.support.redis_fixtures import locks_on
 from tests.support.redis_servers import (
-    PATIENT,
     RedisServer,
     cluster,
     follow,
@@ -46,13 +46,6 @@ def servers(tmp_path: Path) -> Iterator[list[RedisServer]]:
     """Return a master and its two replicas."""
     with replicated(tmp_path) as running:
         yield running
-
-
-@contextmanager
-def locks_on(server: RedisServer, **options: Any) -> Iterator[RedisLockProvider]:
-    provider = RedisLockProvider("default", url=server.url, **{**PATIENT, **options})
-    yield provider
-    provider.server.clients.close()
 
 
 def promote(replica: RedisServer) -> None:

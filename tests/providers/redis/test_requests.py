@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -13,13 +13,13 @@ from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.status import LockHolder
 from django_shedlock.providers.redis import RedisLockProvider
-from django_shedlock.providers.redis_records import Script, ScriptCall
 from django_shedlock.schedules.cron import Schedule
 from tests.providers.redis.test_contract import shift
 from tests.support.forks import assert_child_connects_anew
 from tests.support.locks import MINUTE, configure, status_of, take_from, try_from
-from tests.support.proxies import proxy
-from tests.support.redis_servers import PATIENT, RedisServer, redis_servers
+from tests.support.ports import free_port
+from tests.support.redis_fixtures import locks_on
+from tests.support.redis_servers import ReachableRedis
 from tests.support.threads import run_threads
 
 SCHEDULE = Schedule("0 8 * * *", "UTC")
@@ -27,10 +27,9 @@ SCHEDULED = LockConfiguration("job", MINUTE, schedule=SCHEDULE)
 
 
 @pytest.fixture
-def locks(server: RedisServer) -> Iterator[RedisLockProvider]:
-    provider = RedisLockProvider("default", url=server.url, **PATIENT)
-    yield provider
-    provider.server.clients.close()
+def locks(server: ReachableRedis) -> Iterator[RedisLockProvider]:
+    with locks_on(server) as provider:
+        yield provider
 
 
 @pytest.fixture
@@ -108,18 +107,6 @@ def test_list_is_read_in_batches(
     assert len(requests) < 5
 
 
-def test_server_that_forgot_the_scripts(
-    locks: RedisLockProvider, server: RedisServer
-) -> None:
-    """It gets them again, with the request."""
-    lock = take_from(locks, configure())
-    for step in (locks.extend, locks.release):
-        server.ask("SCRIPT", "FLUSH")
-        assert step(*((lock, MINUTE) if step == locks.extend else (lock,)))
-    server.ask("SCRIPT", "FLUSH")
-    assert take_from(locks, configure())
-
-
 @contextmanager
 def lost_answers(monkeypatch: pytest.MonkeyPatch, count: int) -> Iterator[None]:
     """Let the server act, and the connection break before it says so."""
@@ -155,26 +142,6 @@ def test_lost_answer_to_an_acquisition(
     assert status.locked_by == lock.locked_by
     assert lock.fencing_token == status.fencing_token
     assert warm.release(lock)
-
-
-def test_request_that_is_sent_again_writes(
-    warm: RedisLockProvider, server: RedisServer
-) -> None:
-    """WAIT counts only what its own connection has written."""
-
-    def changes() -> int:
-        return int(server.info("persistence")["rdb_changes_since_last_save"])
-
-    lock = take_from(warm, configure())
-    entry, mark, _ = warm.read("job")
-    before = changes()
-    assert warm.acquire(lock) is None
-    assert changes() > before
-    before = changes()
-    again = ScriptCall(Script.WRITE, (mark, "another"))
-    assert warm.server.run("job", again) == 1
-    assert changes() > before
-    assert warm.read("job")[:2] == (entry, mark)
 
 
 def test_lost_answers_to_later_steps(
@@ -223,68 +190,12 @@ def test_second_try_of_a_release(
     assert warm.release(lock)
 
 
-def test_nobody_listens(server: RedisServer) -> None:
+def test_nobody_listens() -> None:
     """Then it is certain that nothing was done."""
-    url = server.url.replace(str(server.port), "1")
-    locks = RedisLockProvider("default", url=url)
+    locks = RedisLockProvider("default", url=f"redis://127.0.0.1:{free_port()}")
     with pytest.raises(LockProviderError, match="'job' in Redis") as failure:
         try_from(locks, configure())
     assert not failure.value.is_uncertain
-
-
-def test_server_that_hangs(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The client's time limit ends the wait, and nobody knows what was done."""
-    with redis_servers(tmp_path_factory.mktemp("hanging"), 1) as [server]:
-        locks = RedisLockProvider("default", url=server.url, socket_timeout=0.2)
-        assert take_from(locks, configure()).release()
-        with server.paused():
-            with pytest.raises(LockProviderError, match="'job'.*imeout") as failure:
-                try_from(locks, configure())
-        assert failure.value.is_uncertain
-        locks.server.clients.close()
-
-
-def test_server_that_hangs_is_asked_once(server: RedisServer) -> None:
-    """A second try would take as long again."""
-    with proxy(server.port) as network, network.cut():
-        url = server.url.replace(str(server.port), str(network.port))
-        locks = RedisLockProvider("default", url=url, socket_timeout=0.2)
-        with pytest.raises(LockProviderError, match="imeout"):
-            locks.now()
-        assert network.accepted == 1
-        locks.server.clients.close()
-
-
-def test_sentinels_that_hang_are_asked_once(server: RedisServer) -> None:
-    """By itself redis-py asks each of them 16 times, for minutes."""
-    with ExitStack() as stack:
-        networks = [stack.enter_context(proxy(server.port)) for _ in range(2)]
-        for network in networks:
-            stack.enter_context(network.cut())
-        hosts = ",".join(f"127.0.0.1:{network.port}" for network in networks)
-        url = f"redis+sentinel://{hosts}/service/0"
-        locks = RedisLockProvider("default", url=url, socket_timeout=0.4)
-        with pytest.raises(LockProviderError, match="service"):
-            locks.now()
-        assert [network.accepted for network in networks] == [1, 1]
-
-
-def test_server_that_has_forgotten(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Without a disk the locks are gone after a restart; their holders learn of it."""
-    with redis_servers(tmp_path_factory.mktemp("forgetful"), 1) as [server]:
-        locks = RedisLockProvider("default", url=server.url, **PATIENT)
-        lock = take_from(locks, configure())
-        token = lock.fencing_token
-        server.end()
-        server.start()
-        other = take_from(locks, configure())
-        assert not lock.release()
-        assert lock.is_lost
-        assert token is not None
-        assert other.fencing_token is not None
-        assert other.fencing_token > token
-        assert other.release()
-        locks.server.clients.close()
 
 
 def test_forked_child_connects_anew(warm: RedisLockProvider) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from django_shedlock.checks import check_providers, check_stores
 from tests.providers.test_servers import entry_of
 from tests.support.zookeeper_fixtures import PATIENT, paths
-from tests.support.zookeeper_servers import ZooKeeperServer
+from tests.support.zookeeper_servers import ReachableZooKeeper
 
 
 def use(settings: Any, **options: Any) -> None:
@@ -21,7 +21,9 @@ def test_right_options(settings: Any) -> None:
     assert check_providers() == []
 
 
-def test_member_that_answers(settings: Any, running_zookeeper: ZooKeeperServer) -> None:
+def test_member_that_answers(
+    settings: Any, running_zookeeper: ReachableZooKeeper
+) -> None:
     """Nothing is said of it."""
     where = {"hosts": running_zookeeper.address, "path": next(paths)}
     use(settings, **where, **PATIENT)

@@ -16,7 +16,7 @@ from django_shedlock.testing import LockProviderContract
 from django_shedlock.testing.contract.harness import Options
 from tests.support.ports import free_port
 from tests.support.zookeeper_fixtures import PATIENT, paths
-from tests.support.zookeeper_servers import ZooKeeperServer
+from tests.support.zookeeper_servers import ReachableZooKeeper
 
 
 def change(provider: LockProvider, name: str, by: timedelta, *times: str) -> None:
@@ -35,7 +35,7 @@ class TestServer(LockProviderContract):
     backend = ZooKeeperLockProvider
 
     @pytest.fixture
-    def options(self, running_zookeeper: ZooKeeperServer) -> Options:
+    def options(self, running_zookeeper: ReachableZooKeeper) -> Options:
         return {"hosts": running_zookeeper.address, "path": next(paths), **PATIENT}
 
     @pytest.fixture
