@@ -102,7 +102,12 @@ class RedisServer:
         library: Any = redis  # a part of it has no types
         # A request can be repeated: the scripts recognise it.
         retry = QuickRetry(self._options["socket_timeout"])
-        options = {"retry": retry, **self._options}
+        # Before version 6, redis-py repeats a request only after these errors.
+        options = {
+            "retry": retry,
+            "retry_on_error": [library.ConnectionError],
+            **self._options,
+        }
         if not self.kind:
             return library.Redis.from_url(self._url, **options)
         options |= self._login

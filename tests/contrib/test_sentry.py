@@ -28,6 +28,9 @@ from tests.support.web import serving
 YEARLY = "0 0 1 1 *"
 """A tick that does not come while a test runs."""
 
+UNCOMPRESSED = ("transport_compression_level", "transport_zlib_compression_level")
+"""The option that has to be 0; the SDK renamed it."""
+
 
 class Noted(Transport):
     """Keeps what the SDK would send."""
@@ -62,7 +65,7 @@ def sentry() -> Iterator[Noted]:
     )
     yield transport
     sentry_sdk.get_client().close()
-    sentry_sdk.get_global_scope().set_client(None)
+    sentry_sdk.Scope.get_global_scope().set_client(None)
 
 
 @pytest.fixture(autouse=True)
@@ -222,11 +225,11 @@ def test_job_of_a_beat_checks_in_and_out() -> None:
             f"http://key@{web.url.removeprefix('http://')}/1",
             default_integrations=False,
             auto_enabling_integrations=False,
-            _experiments={"transport_compression_level": 0},
+            _experiments=dict.fromkeys(UNCOMPRESSED, 0),
         )
         run_in_fork(run)
         sentry_sdk.get_client().close()
-        sentry_sdk.get_global_scope().set_client(None)
+        sentry_sdk.Scope.get_global_scope().set_client(None)
         sent = [each.body for each in web.sent if '"type":"check_in"' in each.body]
     assert [re.findall('"status":"(.+?)"', body) for body in sent] == [
         ["in_progress"],

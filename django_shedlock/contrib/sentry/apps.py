@@ -71,7 +71,8 @@ def check_in(*, lock: Lock, **kwargs: object) -> None:
         "max_runtime": 1 - (-lock.configuration.lock_at_most_for // minute),
     }
     key = capture_checkin(slug, None, MonitorStatus.IN_PROGRESS, None, monitor)
-    if key is not None:
+    # Most releases of the SDK return a key even if it is not set up.
+    if key is not None and sentry_sdk.get_client().is_active():
         _open[lock] = CheckIn(slug, key, now, now)
 
 

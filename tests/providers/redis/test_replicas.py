@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks.configuration import LockConfiguration
@@ -39,6 +40,10 @@ from tests.support.redis_servers import (
     sentinels,
 )
 from tests.support.waiting import wait_for
+
+SENDS_PIPELINES_AGAIN = int(redis.__version__.partition(".")[0]) >= 6
+PIPELINE_ERROR = "0 of 1 replicas" if SENDS_PIPELINES_AGAIN else "lost"
+"""What an acquisition raises whose first answer is lost, with no replica in reach."""
 
 
 @pytest.fixture
@@ -190,9 +195,12 @@ def test_lost_answer_confirms_nothing(
         shift(locks, "tick", timedelta(days=2))
         assert take_from(locks, configure("warm")).release()
         with cut(locks, network):
-            for wanted in (configure(), replace(SCHEDULED, name="tick")):
+            for wanted, error in (
+                (configure(), PIPELINE_ERROR),
+                (replace(SCHEDULED, name="tick"), "0 of 1 replicas"),
+            ):
                 with lost_answers(monkeypatch, 1):
-                    with pytest.raises(LockProviderError, match="0 of 1 replicas"):
+                    with pytest.raises(LockProviderError, match=error):
                         try_from(locks, wanted)
 
 
