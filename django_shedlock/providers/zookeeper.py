@@ -19,6 +19,9 @@ from django_shedlock.providers.servers import (
     shown_url,
 )
 
+LOOK_INTERVAL = 1.0
+"""So often, in seconds, a wait for an answer looks whether the client has ended."""
+
 
 class NodeStatus(Protocol):
     """What this provider reads of kazoo's ``ZnodeStat``."""
@@ -51,13 +54,33 @@ class FoundNode(NamedTuple):
     record: tuple[bytes | None, NodeStatus] | None
 
 
-class KazooClients(Clients[tuple[Any, Event]]):
-    """Clients of kazoo, each with the event that is set when it is connected."""
+class Connection(NamedTuple):
+    """A client of kazoo, and what its thread has come to."""
+
+    client: Any
+    is_connected: Event
+    has_ended: Event
+    """Set when the thread is over: the client will answer nothing any more."""
+
+    def brings(self, awaited: Any, end: float) -> bool:
+        """
+        Wait for an event or for an answer, until ``end`` or until the client has ended.
+
+        kazoo may take a request just when its thread ends, and then forgets it.
+        """
+        while not awaited.wait(max(0.0, min(LOOK_INTERVAL, end - time.monotonic()))):
+            if self.has_ended.is_set() or time.monotonic() >= end:
+                return bool(awaited.wait(0))
+        return True
+
+
+class KazooClients(Clients[Connection]):
+    """Connections, which all threads share."""
 
     @staticmethod
-    def close_client(client: tuple[Any, Event]) -> None:
+    def close_client(client: Connection) -> None:
         """See Clients.close_client()."""
-        kazoo, _ = client
+        kazoo = client.client
         kazoo.stop()
         kazoo.close()
 
@@ -211,37 +234,36 @@ class ZooKeeperLockProvider(ServerLockProvider[SeenNode, FoundNode]):
         ended = 0
         while True:
             shared = self.clients.get()
-            client, connected = shared
-            if (left := end - time.monotonic()) < 0 or not connected.wait(left):
-                if client.client_state == "CLOSED":  # it has given up
-                    self.clients.discard(shared)
-                raise lost or TimeoutError("no member has answered in time")
-            requests = send(client)
-            try:
-                answers = []
-                for each in requests:
-                    each.wait(end - time.monotonic())
-                    is_missing = isinstance(each.exception, errors.NoNodeError)
-                    answers.append(None if is_missing else each.get_nowait())
-            except (errors.ConnectionLoss, errors.SessionExpiredError) as error:
-                lost = error
-                has_ended = client.client_state == "CLOSED"
-            except KazooTimeoutError as error:
-                if lost is None:
+            is_over = time.monotonic() >= end
+            if not is_over and shared.brings(shared.is_connected, end):
+                requests = send(shared.client)
+                try:
+                    return [self._answer(each, shared, end) for each in requests]
+                except (errors.ConnectionLoss, errors.SessionExpiredError) as error:
+                    lost, has_ended = error, shared.has_ended.is_set()
+                except KazooTimeoutError as error:
+                    if lost is None:
+                        raise
+                    raise lost from error
+                except errors.KazooException:
                     raise
-                raise lost from error
-            except errors.KazooException:
-                raise
-            except Exception as error:  # such as an answer out of order
-                lost = errors.ConnectionLoss(described(error))
-                has_ended = True
-            else:
-                return answers
+                except Exception as error:  # such as an answer out of order
+                    lost, has_ended = errors.ConnectionLoss(described(error)), True
+            elif not (has_ended := shared.has_ended.is_set()):
+                raise lost or TimeoutError("no member has answered in time")
             if has_ended:  # the client's thread, and so the client
                 self.clients.discard(shared)
                 ended += 1
                 if ended > 1:
-                    raise lost
+                    raise lost or TimeoutError("the client has ended")
+
+    def _answer(self, request: Any, shared: Connection, end: float) -> Any:
+        from kazoo import exceptions as errors
+
+        if not shared.brings(request, end) and shared.has_ended.is_set():
+            raise errors.ConnectionLoss("the client has ended")
+        is_missing = isinstance(request.exception, errors.NoNodeError)
+        return None if is_missing else request.get_nowait()
 
     def parse(self, found: FoundNode) -> Read[SeenNode]:
         """See EntryLockProvider.parse()."""
@@ -267,8 +289,15 @@ class ZooKeeperLockProvider(ServerLockProvider[SeenNode, FoundNode]):
         options = {"connection_retry": {"max_tries": -1, "max_delay": 1.0}, **options}
         return KazooClient(self._hosts, self._timeout, **options)
 
-    def _connect(self) -> tuple[Any, Event]:
-        return (client := self._client()), client.start_async()
+    def _connect(self) -> Connection:
+        client, has_ended = self._client(), Event()
+
+        def note(_: str) -> None:
+            if client.client_state == "CLOSED":
+                has_ended.set()
+
+        client.add_listener(note)
+        return Connection(client, client.start_async(), has_ended)
 
 
 def _node(name: str) -> str:

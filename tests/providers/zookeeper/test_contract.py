@@ -57,5 +57,4 @@ class TestServer(LockProviderContract):
         change(provider, name, by, *times)
 
     def forget_record(self, provider: Any, name: str) -> None:
-        client, _ = provider.clients.get()
-        client.delete(f"{provider.root}/locks/{name}")
+        provider.clients.get().client.delete(f"{provider.root}/locks/{name}")

@@ -49,9 +49,9 @@ print(provider.clock(), provider.read("job")[2])
 
 def client_of(locks: ZooKeeperLockProvider) -> Any:
     """Return the client of this process, once it is connected."""
-    client, connected = locks.clients.get()
-    assert connected.wait(240)
-    return client
+    connection = locks.clients.get()
+    assert connection.is_connected.wait(240)
+    return connection.client
 
 
 @contextmanager
@@ -231,6 +231,25 @@ def acquire_often(locks: ZooKeeperLockProvider, number: int, barrier: Barrier) -
         locks.release(take_from(locks, configure(f"job {number}")))
 
 
+def test_client_that_has_ended(locks: ZooKeeperLockProvider) -> None:
+    """Nobody waits for its connection: a new client sends the request."""
+    old = client_of(locks)
+    old.stop()
+    assert take_from(locks, configure())
+    assert client_of(locks) is not old
+
+
+def test_request_that_is_forgotten(
+    locks: ZooKeeperLockProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """kazoo forgets one that it takes while its thread ends; a new client sends it."""
+    held = take_from(locks, configure())
+    old = client_of(locks)
+    monkeypatch.setattr(old, "_call", lambda request, answer: old.stop())
+    assert locks.release(held)
+    assert client_of(locks) is not old
+
+
 @pytest.mark.parametrize("is_ours", [True, False])
 def test_each_answer_out_of_order(
     locks: ZooKeeperLockProvider, monkeypatch: pytest.MonkeyPatch, *, is_ours: bool
@@ -239,11 +258,11 @@ def test_each_answer_out_of_order(
     made, connect = [], locks.clients._make
 
     def make_bad_client() -> Any:
-        client, connected = connect()
-        assert connected.wait(PATIENCE)
-        (shift_numbers if is_ours else put_out_of_order)(client)
-        made.append(client)
-        return client, connected
+        connection = connect()
+        assert connection.is_connected.wait(PATIENCE)
+        (shift_numbers if is_ours else put_out_of_order)(connection.client)
+        made.append(connection)
+        return connection
 
     locks.clients.close()
     monkeypatch.setattr(locks.clients, "_make", make_bad_client)
@@ -383,8 +402,8 @@ def test_missing_certificate() -> None:
 def test_forked_child_connects_anew(locks: ZooKeeperLockProvider) -> None:
     """It uses none of its parent's connections."""
     assert_child_connects_anew(locks)
-    ours, _ = locks.clients.get()
-    assert forked(lambda: locks.clients.get()[0] is not ours)
+    ours = locks.clients.get()
+    assert forked(lambda: locks.clients.get() is not ours)
 
 
 def test_clock_of_a_host_that_is_wrong(running_zookeeper: ReachableZooKeeper) -> None:
