@@ -11,7 +11,7 @@ from django.urls import NoReverseMatch, reverse
 from django_shedlock import conf
 from django_shedlock.providers import get_provider, provider_aliases
 
-RUNBOOK_URL = "https://django-shedlock.readthedocs.io/en/latest/howto/runbook.html"
+RUNBOOK_URL = "https://django-shedlock.readthedocs.io/en/stable/howto/runbook.html"
 
 
 def has_catch_up() -> bool:

@@ -29,7 +29,7 @@ INTERRUPTED_CODES: set[str | int] = {"57014", 1317, 1969, 3024}
 MISSING_COLUMN_CODES: set[str | int] = {"42703", 1054}
 SQLITE_BUSY, SQLITE_LOCKED, SQLITE_BUSY_SNAPSHOT = 5, 6, 517
 """As in Python's sqlite3, which is not loaded for other databases."""
-JAVA_URL = "https://django-shedlock.readthedocs.io/en/latest/stores/java.html"
+JAVA_URL = "https://django-shedlock.readthedocs.io/en/stable/stores/java.html"
 KNOWN_DATABASES = "Locks work on PostgreSQL, MySQL, MariaDB and SQLite."
 LOST_CONNECTION_NUMBERS = {0, 1053, 1927, *range(2000, 3000)}
 """Those of MySQL and MariaDB: from 2000 on the client's."""

@@ -157,5 +157,5 @@ def test_table_of_others_leads_to_the_page_on_java() -> None:
 
 def test_page_on_java_is_there() -> None:
     """The address that errors and checks name leads to a page."""
-    page = errors.JAVA_URL.partition("/en/latest/")[2]
+    page = errors.JAVA_URL.partition("/en/stable/")[2]
     assert (ROOT / "docs" / page).with_suffix(".rst").exists()
