@@ -21,10 +21,10 @@ from typing import IO
 import pytest
 
 from tests.support.stores import (
-    REQUIRED,
     STORE_VARIABLE,
     chosen_stores,
     is_asked_for,
+    is_failure,
     missing_reason,
 )
 
@@ -87,11 +87,11 @@ class Run:
         self.show()
 
 
-def fails(missing: str) -> bool:
-    """Return whether it is a failure that this store is missing."""
+def fails(store: str, reason: str) -> bool:
+    """Return whether it is a failure that this store is missing, for this reason."""
     if os.environ.get(STORE_VARIABLE):  # by its name
         return True
-    return bool(os.environ.get(REQUIRED)) and is_asked_for(missing)
+    return is_asked_for(store) and is_failure(reason)
 
 
 def main(arguments: list[str]) -> int:
@@ -101,7 +101,9 @@ def main(arguments: list[str]) -> int:
     try:
         for store in chosen_stores():
             if reason := missing_reason(store):
-                results[store] = f"{'FAILED' if fails(store) else 'left out'}: {reason}"
+                results[store] = (
+                    f"{'FAILED' if fails(store, reason) else 'left out'}: {reason}"
+                )
             else:
                 runs.append(Run.start(store, arguments, is_first=not runs))
         results |= {run.store: run.result() for run in runs}

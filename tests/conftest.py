@@ -16,7 +16,7 @@ from django.db import connections
 from hypothesis import HealthCheck, settings
 
 from tests.support import flushing, once, settling
-from tests.support.stores import REQUIRED, chosen_store, missing_reason
+from tests.support.stores import REQUIRED, chosen_store, is_failure, missing_reason
 from tests.support.waiting import wait_for, wait_for_servers
 
 # Else each of hundreds of processes compiles all of the package and the tests anew.
@@ -24,9 +24,9 @@ sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # A machine may stand still in the middle of an example.
-settings.register_profile(
-    "tests", deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("tests", PATIENT, max_examples=60)
+settings.register_profile("deep", PATIENT, max_examples=3000)
 settings.load_profile("tests")
 
 pytest_plugins = ["django_shedlock.testing.fixtures"]
@@ -36,7 +36,7 @@ if os.environ.get("DJANGO_SETTINGS_MODULE") != "tests.core_settings":
 if os.environ.get("SHEDLOCK_TEST_MODELS") == "no":  # another run has them
     collect_ignore_glob.append("protocol/*")
 
-skipped: list[str] = []
+skipped: dict[str, str] = {}
 statements = once.Recorder()
 comparison = once.Comparison()
 
@@ -62,6 +62,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "sqlite_only: about a database in a file")
     config.addinivalue_line("markers", "postgres_only: about PostgreSQL")
     config.addinivalue_line("markers", "mariadb_only: about MySQL and MariaDB")
+    is_failure("")  # refuses a value that it does not know, before the tests
     statements.install()
     flushing.install()
     settling.install()
@@ -114,7 +115,9 @@ def pytest_runtest_teardown(
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.skipped and not hasattr(report, "wasxfail"):
-        skipped.append(f"{report.nodeid}: {report.longreprtext}")
+        # Not the place, whose path may have the name of a store.
+        is_place = isinstance(report.longrepr, tuple)
+        skipped[report.nodeid] = report.longrepr[2] if is_place else report.longreprtext
     if report.when == "teardown":
         comparison.add(report)
 
@@ -136,8 +139,9 @@ def pytest_terminal_summary(
 def faults(config: pytest.Config) -> dict[str, list[str]]:
     """Return what is wrong with a run in which no test failed."""
     found = {}
-    if os.environ.get(REQUIRED) and skipped:
-        found[f"{REQUIRED} is set, so these count as failed"] = skipped
+    required = [f"{test}: {why}" for test, why in skipped.items() if is_failure(why)]
+    if required:
+        found[f"{REQUIRED} is set, so these count as failed"] = required
     if once.is_whole(config) and (alone := list(comparison.faults())):
         found["Statements that no test with the mark 'each_store' sends"] = alone
     return found

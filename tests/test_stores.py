@@ -23,6 +23,7 @@ from tests.support.stores import (
     chosen_store,
     databases,
     import_pgserver,
+    is_failure,
     missing_reason,
     missing_redis_reason,
     parse_url,
@@ -166,6 +167,34 @@ def test_tests_of_a_missing_store_are_skipped(tmp_path: Path) -> None:
     failed = run_tests("postgres", test, PYTHONPATH=path, **{REQUIRED: "1"})
     assert failed.returncode == 1
     assert f"{REQUIRED} is set, so these count as failed" in failed.stdout
+
+
+@pytest.mark.parametrize(
+    ("value", "is_failed"),
+    [
+        ("", False),
+        ("1", True),
+        ("all", True),
+        ("all but etcd, MongoDB", False),
+        ("all but Redis", True),
+    ],
+)
+def test_skips_that_fail(
+    monkeypatch: pytest.MonkeyPatch, value: str, *, is_failed: bool
+) -> None:
+    """A workflow says what it leaves out; all else that is missing is a failure."""
+    monkeypatch.setenv(REQUIRED, value)
+    assert is_failure("mongodb is missing: set MONGODB_URL") is is_failed
+
+
+@pytest.mark.parametrize("value", ["0", "all but", "MongoDB", "all except etcd"])
+def test_unknown_requirement_is_refused(
+    monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    """Else a typo would require nothing, or everything."""
+    monkeypatch.setenv(REQUIRED, value)
+    with pytest.raises(ValueError, match=f"SHEDLOCK_REQUIRE_STORES='{value}': use 1"):
+        is_failure("etcd is missing")
 
 
 def test_tests_of_a_missing_extra_are_skipped(tmp_path: Path) -> None:

@@ -99,16 +99,17 @@ def test_no_run_is_left_behind(
     assert capsys.readouterr().out == ""
 
 
+NAMED = {URL_VARIABLES["mariadb"]: "mysql://nobody@127.0.0.1:1/x"}
+
+
 @pytest.mark.parametrize(
     ("environment", "fail"),
     [
         ({}, False),
         ({REQUIRED: "1"}, False),
-        (
-            {REQUIRED: "1", URL_VARIABLES["mariadb"]: "mysql://nobody@127.0.0.1:1/x"},
-            True,
-        ),
+        ({REQUIRED: "1", **NAMED}, True),
         ({STORE_VARIABLE: "mariadb"}, True),
+        ({REQUIRED: "all but etcd, MariaDB", **NAMED}, False),
     ],
 )
 def test_store_that_nobody_asks_for_may_be_missing(
@@ -117,7 +118,7 @@ def test_store_that_nobody_asks_for_may_be_missing(
     """A newcomer has no MariaDB; CI has what it names."""
     for name in (REQUIRED, STORE_VARIABLE, URL_VARIABLES["mariadb"]):
         monkeypatch.setenv(name, environment.get(name, ""))
-    assert fails("mariadb") is fail
+    assert fails("mariadb", "no driver for mariadb") is fail
 
 
 @pytest.mark.parametrize("value", ["mariadb", "mariadb,mariadb"])

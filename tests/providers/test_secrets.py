@@ -113,6 +113,8 @@ def told_by(entry: dict[str, Any]) -> Iterator[str]:
                 yield f"{error!r} {error.__cause__!r} {error.__context__!r}"
 
 
+few_examples = settings(max_examples=settings.default.max_examples // 12)
+"""For tests in which each example waits for servers that are not there."""
 QUICK: dict[str, dict[str, Any]] = {
     "redis": {"socket_connect_timeout": 0.1},
     "mongodb": {"timeout": "10ms"},
@@ -121,7 +123,7 @@ QUICK: dict[str, dict[str, Any]] = {
 
 @pytest.mark.filterwarnings("ignore:Unknown option")
 @pytest.mark.parametrize("kind", ["redis", "mongodb"])
-@settings(max_examples=5)
+@few_examples
 @given(one=passwords, two=passwords)
 @example(one=f"a:{SECRET}@b", two=f"x:{SECRET}")
 def test_no_password_of_a_url_is_told(kind: str, one: str, two: str) -> None:
@@ -132,7 +134,7 @@ def test_no_password_of_a_url_is_told(kind: str, one: str, two: str) -> None:
             assert SECRET not in text, url
 
 
-@settings(max_examples=5)
+@few_examples
 @given(one=passwords, two=passwords)
 def test_no_password_of_etcd_is_told(one: str, two: str) -> None:
     """It is an option there; in a URL it is refused."""
@@ -142,7 +144,7 @@ def test_no_password_of_etcd_is_told(one: str, two: str) -> None:
             assert SECRET not in text, url
 
 
-@settings(max_examples=5)
+@few_examples
 @given(one=passwords, two=passwords)
 @example(one=SECRET, two=SECRET)
 def test_no_key_of_dynamodb_is_told(one: str, two: str) -> None:
@@ -154,7 +156,7 @@ def test_no_key_of_dynamodb_is_told(one: str, two: str) -> None:
             assert SECRET not in text, url
 
 
-@settings(max_examples=5)
+@few_examples
 @given(one=passwords, two=passwords)
 def test_no_password_of_zookeeper_is_told(one: str, two: str) -> None:
     """It is an option there, too; among the hosts it is refused."""

@@ -78,7 +78,6 @@ def test_days_of_a_schedule_are_computed_once() -> None:
     assert expressions._days_of.cache_info().misses == before
 
 
-@settings(max_examples=30)
 @given(
     minute=st.sampled_from(["0", "*/25", "5,50", "59", "10-12"]),
     hour=st.sampled_from(["*", "0,23", "*/9", "6"]),
@@ -223,7 +222,7 @@ def test_only_blanks_and_tabs_part_fields(
         Schedule(f"0{blank}0 * * *")
 
 
-@settings(max_examples=300, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(
     field=st.lists(
         st.sampled_from(
@@ -398,7 +397,6 @@ EXPRESSIONS = [
 ]
 
 
-@settings(max_examples=80)
 @given(
     expression=st.sampled_from(EXPRESSIONS),
     zone=st.sampled_from(sorted(CHANGES)),

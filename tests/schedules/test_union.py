@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 from django.test import override_settings
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from django_shedlock import InvalidLockConfiguration, Schedule, execute
@@ -117,7 +117,6 @@ def test_interval_is_the_shortest_time_between_any_two_ticks(
     assert format_duration(Schedule(expressions[::-1]).interval) == interval
 
 
-@settings(max_examples=60)
 @given(st.lists(st.sampled_from(EXPRESSIONS), min_size=1, max_size=3))
 def test_interval_is_that_of_the_ticks_of_many_years(expressions: list[str]) -> None:
     """No two ticks are closer, and two are as close as that."""
@@ -127,7 +126,6 @@ def test_interval_is_that_of_the_ticks_of_many_years(expressions: list[str]) -> 
     assert schedule.interval == min(after - before for before, after in pairwise(ticks))
 
 
-@settings(max_examples=60)
 @given(
     expressions=st.lists(st.sampled_from(EXPRESSIONS), min_size=1, max_size=3),
     hours=st.integers(-48, 48),
