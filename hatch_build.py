@@ -1,6 +1,8 @@
-"""Says in the wheel what it is made of: nothing of others (CycloneDX, PEP 770)."""
+"""Lists the wheel's files in the wheel, with their hashes (CycloneDX, PEP 770)."""
 
 import json
+from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ class SbomHook(BuildHookInterface):  # type: ignore[type-arg]
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         core = self.metadata.core
         package = f"pkg:pypi/{core.name}@{self.metadata.version}"
-        made_of = {
+        sbom = {
             "bomFormat": "CycloneDX",
             "specVersion": "1.6",
             "version": 1,
@@ -32,14 +34,23 @@ class SbomHook(BuildHookInterface):  # type: ignore[type-arg]
                     ],
                 }
             },
-            "components": [],
-            "dependencies": [{"ref": package, "dependsOn": []}],
+            "components": list(self.files()),
             "compositions": [{"aggregate": "complete", "assemblies": [package]}],
         }
         file = Path(self.directory, f"{core.name}.cdx.json")
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(made_of, indent=2) + "\n", encoding="utf-8")
+        file.write_text(json.dumps(sbom, indent=2) + "\n", encoding="utf-8")
         build_data["sbom_files"].append(str(file))
+
+    def files(self) -> Iterator[dict[str, Any]]:
+        """Return a component for each file that the wheel takes from the source."""
+        for file in self.build_config.builder.recurse_included_files():
+            digest = sha256(Path(file.path).read_bytes()).hexdigest()
+            yield {
+                "type": "file",
+                "name": file.distribution_path,
+                "hashes": [{"alg": "SHA-256", "content": digest}],
+            }
 
     def finalize(
         self, version: str, build_data: dict[str, Any], artifact_path: str

@@ -46,7 +46,9 @@ def test_tox_begins_at_the_floor_of_django() -> None:
     assert set(re.findall("django52: Django>=([^,]+),", TOX)) == floors([])["django"]
 
 
-@pytest.mark.parametrize("page", ["README.rst", "docs/project/versions.rst"])
+@pytest.mark.parametrize(
+    "page", ["README.rst", "CHANGELOG.rst", "docs/project/versions.rst"]
+)
 def test_page_names_the_floor_of_django(page: str) -> None:
     """Readers learn the floors of Python and Django as they are."""
     named = re.findall(r"([\d.]+) or newer", (ROOT / page).read_text(encoding="utf-8"))
