@@ -202,8 +202,8 @@ class LockStatus:
         if self.name not in _logged and len(_logged) < 1000:
             _logged.add(self.name)
             logger.warning(
-                "The record of lock %r can't be read: %s. Correct or delete it; "
-                "`python manage.py shedlock show` says where it is.",
+                "The record of lock %r can't be read: %s. `python manage.py shedlock "
+                "show` says where it is.",
                 self.name,
                 reason,
             )

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
-from typing import Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Warning
@@ -45,10 +45,40 @@ Version = TypeVar("Version")
 Stored = TypeVar("Stored")
 """What a store finds for one lock when it reads many records at once."""
 
+RECORD_FORMAT = 1
+"""The newest format of a record that this version reads."""
+
 Read = tuple["Entry | None", Version, float]
 """The entry of a lock, if it has one, its version, and the clock."""
 Found = Iterable[tuple[str, Stored | None]]
 """The names of locks, each with what ``parse()`` takes, or with ``None``."""
+
+
+class NewerRecordError(ValueError):
+    """Only a newer version can read a record."""
+
+
+def reason_of(error: ValueError) -> str:
+    """Return why a record can't be read, and what to do about that."""
+    advice = "" if isinstance(error, NewerRecordError) else ". Correct or delete it"
+    return f"{error}{advice}"
+
+
+def check_format(least: object) -> None:
+    """
+    Raise ``NewerRecordError`` if a record's ``min_format`` is newer than ours.
+
+    A newer version writes it if an older one would misunderstand the record. Without
+    it, each version may read the record, and keeps the fields that it does not know.
+    """
+    if least is None:
+        return
+    if not (isinstance(least, int | float) and least <= RECORD_FORMAT):
+        raise NewerRecordError(
+            "a newer version of django-shedlock wrote it, in format "
+            f"{str(least)[:30]}, and this one reads format {RECORD_FORMAT}. Leave it "
+            "as it is, and upgrade this process"
+        )
 
 
 def readable_number(value: float) -> float:
@@ -94,7 +124,7 @@ class Entry(JobAccount[float]):
     ``ticks`` is the text of ``schedules.state``. ``extended_at`` is when the holder
     last extended its lease. The instants of ``JobAccount`` are seconds since 1970,
     whatever clock ends the leases. ``others`` are the fields of a newer version. They
-    are written back as they were read.
+    are written back as they were read. See also ``check_format()``.
     """
 
     locked_by: str
@@ -117,6 +147,7 @@ class Entry(JobAccount[float]):
         """Return the entry of a text by ``to_json()``; ``ValueError`` for another."""
         try:
             values = json.loads(text)
+            check_format(values.get("min_format"))
             known = {name: values.pop(name) for name in ENTRY_FIELDS if name in values}
             entry = cls(**known, others=values)
             entry.check()
@@ -334,6 +365,33 @@ ENTRY_FIELDS = (
 )
 
 
+class WriteAttempts(Generic[Version]):
+    """The attempts of one step to change a record before somebody else does."""
+
+    limit: ClassVar[int] = 100
+
+    def __init__(self, provider: "EntryLockProvider[Version, Any]", name: str):
+        self._provider = provider
+        self._name = name
+        self._count = 0
+
+    def read(self) -> Read[Version]:
+        """
+        Return what the store has now.
+
+        Raises ``LockProviderError`` after too many attempts: a lock does not change so
+        often, so the store refuses writes without saying so.
+        """
+        self._count += 1
+        if self._count > self.limit:
+            raise LockProviderError(
+                f"Could not change lock {self._name!r} in the provider "
+                f"{self._provider.alias!r}: its record seemed to change before each of "
+                f"{self.limit} attempts to write it. See whether the store can write."
+            )
+        return self._provider.read(self._name)
+
+
 class EntryLockProvider(LockProvider, Generic[Version, Stored]):
     """
     Keeps each lock as one ``Entry``, and changes it by compare-and-set.
@@ -398,13 +456,14 @@ class EntryLockProvider(LockProvider, Generic[Version, Stored]):
         """
         return int(clock.timestamp() * 1000)
 
-    # If somebody else wrote first, each change below reads again and is computed anew.
+    # If somebody else wrote first, each change below reads again and is computed anew,
+    # up to the limit of ``WriteAttempts``.
 
     def acquire(self, lock: Lock) -> LockHolder | None:
         wanted, start = lock.configuration, lock.configuration.start
-        with self._readable(lock.name):
+        with self._readable(lock.name) as attempts:
             while True:
-                found, version, now = self.read(lock.name)
+                found, version, now = attempts.read()
                 entry = found or Entry.free(now)
                 # It is ours if the store wrote it, and its answer was lost.
                 if entry.belongs_to(lock):
@@ -444,9 +503,9 @@ class EntryLockProvider(LockProvider, Generic[Version, Stored]):
         return None
 
     def extend(self, lock: Lock, *durations: timedelta) -> bool:
-        with self._readable(lock.name):
+        with self._readable(lock.name) as attempts:
             while True:
-                entry, version, now = self.read(lock.name)
+                entry, version, now = attempts.read()
                 if not entry or not entry.belongs_to(lock) or entry.lock_until <= now:
                     return False
                 ends, *kept = (now + each.total_seconds() for each in durations)
@@ -461,9 +520,9 @@ class EntryLockProvider(LockProvider, Generic[Version, Stored]):
         if not lock.opens_run or lock.lost.is_set():
             return self._release_no_run(lock)
         was_tried = lock.was_release_tried
-        with self._readable(lock.name):
+        with self._readable(lock.name) as attempts:
             while True:
-                entry, version, now = self.read(lock.name)
+                entry, version, now = attempts.read()
                 if entry is None:
                     return False
                 if not entry.has_open_run_of(lock):
@@ -489,9 +548,9 @@ class EntryLockProvider(LockProvider, Generic[Version, Stored]):
     def _release_no_run(self, lock: Lock) -> bool:
         """Release an acquisition without an open run, such as a lost one."""
         was_tried = lock.was_release_tried
-        with self._readable(lock.name):
+        with self._readable(lock.name) as attempts:
             while True:
-                entry, version, now = self.read(lock.name)
+                entry, version, now = attempts.read()
                 if entry is None or not entry.belongs_to(lock):
                     is_ours = entry is not None and entry.locked_by == lock.locked_by
                     return was_tried and is_ours
@@ -500,9 +559,9 @@ class EntryLockProvider(LockProvider, Generic[Version, Stored]):
                     return True
 
     def account_for_loss(self, lock: Lock, *, has_ended: bool) -> None:
-        with self._readable(lock.name):
+        with self._readable(lock.name) as attempts:
             while True:
-                entry, version, now = self.read(lock.name)
+                entry, version, now = attempts.read()
                 if entry is None:
                     return
                 epoch = self.wall_clock(now).timestamp() - now
@@ -514,9 +573,9 @@ class EntryLockProvider(LockProvider, Generic[Version, Stored]):
         self, status: LockStatus, lasting: timedelta, *, locked_by: str | None = None
     ) -> bool:
         name = status.name
-        with self._readable(name):
+        with self._readable(name) as attempts:
             while True:
-                entry, version, now = self.read(name)
+                entry, version, now = attempts.read()
                 if entry is None or entry.locked_by != status.locked_by:
                     return False
                 clock, is_held = self.wall_clock(now), entry.lock_until > now
@@ -539,27 +598,27 @@ class EntryLockProvider(LockProvider, Generic[Version, Stored]):
                     return True
 
     def request_run(self, name: str, by: str, why: str) -> None:
-        with self._readable(name):
+        with self._readable(name) as attempts:
             while True:
-                found, version, now = self.read(name)
+                found, version, now = attempts.read()
                 entry, at = found or Entry.free(now), self.wall_clock(now).timestamp()
                 new = replace(entry, asked_at=at, asked_by=by, asked_why=why)
                 if new == entry or self.write(name, new, version):
                     return
 
     def withdraw_request(self, name: str, asked_at: datetime) -> bool:
-        with self._readable(name):
+        with self._readable(name) as attempts:
             while True:
-                entry, version, _ = self.read(name)
+                entry, version, _ = attempts.read()
                 if entry is None or entry.job().asked_at != aware(asked_at):
                     return False
                 if self.write(name, entry.without_request(), version):
                     return True
 
     def note_unrecorded(self, name: str) -> None:
-        with self._readable(name):
+        with self._readable(name) as attempts:
             while True:
-                entry, version, now = self.read(name)
+                entry, version, now = attempts.read()
                 if entry is None:
                     return
                 new = replace(entry, unrecorded_at=self.wall_clock(now).timestamp())
@@ -567,9 +626,9 @@ class EntryLockProvider(LockProvider, Generic[Version, Stored]):
                     return
 
     def register(self, name: str, schedule: Schedule) -> None:
-        with self._readable(name):
+        with self._readable(name) as attempts:
             while True:
-                found, version, now = self.read(name)
+                found, version, now = attempts.read()
                 entry = found or Entry.free(now)
                 if entry.state(now).is_in_use:
                     return
@@ -579,13 +638,13 @@ class EntryLockProvider(LockProvider, Generic[Version, Stored]):
                     return
 
     @contextmanager
-    def _readable(self, name: str) -> Iterator[None]:
+    def _readable(self, name: str) -> Iterator["WriteAttempts[Version]"]:
         try:
-            yield
+            yield WriteAttempts(self, name)
         except ValueError as error:
             raise LockProviderError(
                 f"The record of lock {name!r} in the provider {self.alias!r} can't be "
-                f"read: {error}. Correct or delete it."
+                f"read: {reason_of(error)}."
             ) from error
 
     def now(self) -> datetime:
@@ -621,12 +680,16 @@ class EntryLockProvider(LockProvider, Generic[Version, Stored]):
     def _unreadable(self, name: str, error: ValueError) -> LockStatus:
         free, clock = LockState.FREE, self.wall_clock(self.clock())
         unknown = LockStatus(name, free, "", clock, clock, ZERO, clock)
-        return unknown.as_unreadable(str(error))
+        return unknown.as_unreadable(reason_of(error))
 
     def check_store(self, databases: Sequence[str]) -> list[CheckMessage]:
         try:
             self.clock()
         except LockProviderError as error:
-            hint = "No job with a lock runs while its store is unreachable."
+            hint = self.advice(error)
             return [Warning(str(error), hint=hint, id="shedlock.W005")]
         return []
+
+    def advice(self, error: LockProviderError) -> str:
+        """Return what to do about a store whose clock could not be read."""
+        return "No job with a lock runs while its store is unreachable."

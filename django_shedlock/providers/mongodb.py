@@ -24,6 +24,11 @@ from django_shedlock.schedules.state import Trigger
 if TYPE_CHECKING:
     from pymongo.collection import Collection as MongoCollection
 
+UNAUTHORIZED = 13
+OUT_OF_DISK_SPACE = 14031
+WORDS_BEFORE_A_PAGE = (", Timeout:", ", full error:", " to execute command")
+"""After these, PyMongo or MongoDB describes every server, or the command."""
+
 
 class CollectionClients(Clients["MongoCollection[documents.Document]"]):
     """Collections of PyMongo, each with a client of its own."""
@@ -48,6 +53,7 @@ class MongoLockProvider(ServerLockProvider[documents.Document, documents.Documen
     store: str = "MongoDB"
     library: str = "PyMongo"
     extra: str = "mongodb"
+    address: str = "url"
 
     def __init__(
         self,
@@ -100,7 +106,7 @@ class MongoLockProvider(ServerLockProvider[documents.Document, documents.Documen
         return None
 
     def extend(self, lock: Lock, *durations: timedelta) -> bool:
-        """See LockProvider.extend(). It is one operation."""
+        """See LockProvider.extend(). It is one operation; a loss is one more."""
         ends, *kept = map(documents.after, durations)
         new: documents.Document = {
             "lockUntil": {"$max": ["$lockUntil", ends]},
@@ -109,10 +115,12 @@ class MongoLockProvider(ServerLockProvider[documents.Document, documents.Documen
         }
         if kept:
             new["atLeastUntil"] = kept[0]
-        which = {"_id": lock.name, "lockedBy": lock.locked_by, "isReleased": False}
+        which = documents.readable(lock.name, lockedBy=lock.locked_by, isReleased=False)
         which["$expr"] = {"$gt": ["$lockUntil", "$$NOW"]}
         with self.asking("extend", lock.name):
-            return self._find_and_update(which, [{"$set": new}]) is not None
+            found = self._find_and_update(which, [{"$set": new}])
+        # If nothing was changed, a read tells a loss from a record that is unreadable.
+        return found is not None or super().extend(lock, *durations)
 
     def release(self, lock: Lock, *, succeeded: bool = True) -> bool:
         """See LockProvider.release(). For a tick's success it is one operation more."""
@@ -120,12 +128,11 @@ class MongoLockProvider(ServerLockProvider[documents.Document, documents.Documen
         if is_again or has_tick or not lock.ends_run:
             return super().release(lock, succeeded=succeeded)
         run = lock.locked_by
-        which, pipeline = (
-            {"_id": lock.name, "lockedBy": run, "openRun": run},
-            documents.releasing(lock, succeeded=succeeded),
-        )
+        which = documents.readable(lock.name, lockedBy=run, openRun=run)
+        pipeline = documents.releasing(lock, succeeded=succeeded)
         with self.asking("release", lock.name):
-            return self._find_and_update(which, pipeline) is not None
+            found = self._find_and_update(which, pipeline)
+        return found is not None or super().release(lock, succeeded=succeeded)
 
     def read(self, name: str) -> Read[documents.Document]:
         """
@@ -194,16 +201,31 @@ class MongoLockProvider(ServerLockProvider[documents.Document, documents.Documen
     def explain(self, error: Exception) -> tuple[str, bool] | None:
         from pymongo import errors
 
-        if isinstance(error, OSError):  # PyMongo could not read a file
-            return described(error), False
+        if isinstance(error, OSError) and error.filename is not None:
+            return described(error), False  # PyMongo could not read that file
         if not isinstance(error, errors.PyMongoError):
             return None
-        # After these words, PyMongo fills a page with what it knows of each server.
-        text = described(error).partition(", Timeout:")[0].partition(", full error:")[0]
+        text = described(error)
+        for words in WORDS_BEFORE_A_PAGE:
+            text = text.partition(words)[0]
+        if isinstance(error, errors.OperationFailure):
+            text = f"{self._fix_of(error.code)} {text}".lstrip()
         is_sent = not isinstance(error, errors.ServerSelectionTimeoutError)
-        lost = (errors.ConnectionFailure, errors.WriteConcernError)
-        is_lost = isinstance(error, (*lost, errors.ExecutionTimeout))
-        return text, is_sent and is_lost
+        lost = (
+            errors.ConnectionFailure,
+            errors.ExecutionTimeout,
+            errors.ProtocolError,
+            errors.WriteConcernError,
+        )
+        # mongos sets this label when it has lost the shard.
+        is_lost = error.has_error_label("RetryableWriteError")
+        return text, is_sent and (is_lost or isinstance(error, lost))
+
+    def _fix_of(self, code: int | None) -> str:
+        if code == UNAUTHORIZED:
+            place = ".".join(self._address()[-2:])
+            return f"Allow its user find, insert and update on {place!r}."
+        return "Give MongoDB more disk space." if code == OUT_OF_DISK_SPACE else ""
 
     def _find_and_update(
         self,

@@ -19,8 +19,10 @@ from django_shedlock.locks.status import (
     RunOutcome,
 )
 from django_shedlock.providers.entries import (
+    RECORD_FORMAT,
     Entry,
     Read,
+    check_format,
     instant_of,
     optional_instant_of,
 )
@@ -39,6 +41,8 @@ JOB_DOCUMENT_FIELDS = {name: _in_camel_case(name) for name in JOB_FIELDS}
 # These tell any two versions of a document apart. Each of our changes counts in
 # ``changes``, and each of Java's changes another of these fields.
 COMPARED_FIELDS = ("lockUntil", "lockedAt", "lockedBy", "changes")
+READABLE_FORMATS = (None, *range(1, RECORD_FORMAT + 1))
+"""The values of ``minFormat`` that this version reads: see ``check_format()``."""
 
 
 def projection() -> Document:
@@ -46,10 +50,15 @@ def projection() -> Document:
     names = (
         *COMPARED_FIELDS,
         *("acquiredBy", "atLeastUntil", "extendedAt"),
-        *("fencingToken", "isReleased", "ticks"),
+        *("fencingToken", "isReleased", "ticks", "minFormat"),
         *JOB_DOCUMENT_FIELDS.values(),
     )
     return {**dict.fromkeys(names, 1), "now": "$$NOW"}
+
+
+def readable(name: str, **values: object) -> Document:
+    """Return what finds the document if this version reads it, with these values."""
+    return {"_id": name, "minFormat": {"$in": list(READABLE_FORMATS)}, **values}
 
 
 def acquiring(lock: Lock) -> list[Document]:
@@ -75,8 +84,9 @@ def acquiring(lock: Lock) -> list[Document]:
     is_date = {"$in": [{"$type": "$lockUntil"}, ["date", "missing", "null"]]}
     # If an answer was lost, a lock that is ours already is not acquired again.
     is_new = {"$ne": [known("lockedBy"), ours]}
+    is_readable = {"$in": [known("minFormat"), list(READABLE_FORMATS)]}
     acquired = {"$mergeObjects": ["$$ROOT", new]}
-    free = {"$and": [is_date, is_free, is_new]}
+    free = {"$and": [is_date, is_free, is_new, is_readable]}
     return [{"$replaceWith": {"$cond": [free, acquired, "$$ROOT"]}}]
 
 
@@ -174,6 +184,7 @@ def parse(document: Document) -> Read[Document]:
 
     Raises ``ValueError`` if it is no document of a lock.
     """
+    check_format(document.get("minFormat"))
     now, name = seconds_of(document["now"]), document["_id"]
     job: dict[str, Any] = {
         name: document.get(field) for name, field in JOB_DOCUMENT_FIELDS.items()

@@ -7,7 +7,8 @@ and ``ticks`` is a text. ``rev`` is the mark of the change that wrote the record
 client repeats a request after a lost reply, it sends the same mark, and the script
 answers that the change is done. The other fields have the names of ``JobAccount``:
 instants are whole microseconds, ``usual`` is in seconds, and an empty or missing field
-is unknown. Fields of a newer version stay. Each script is one step.
+is unknown. Fields of a newer version stay. ``min_format`` is that of
+``entries.check_format()``. Each script is one step.
 """
 
 import secrets
@@ -27,8 +28,10 @@ from django_shedlock.locks.status import (
     RunOutcome,
 )
 from django_shedlock.providers.entries import (
+    RECORD_FORMAT,
     Entry,
     Read,
+    check_format,
     instant_of,
     optional_instant_of,
     readable_duration,
@@ -44,9 +47,14 @@ local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 """
 READ_RECORD = f"""{READ_CLOCK}
-local by, at, ends, released, least, rev, token, ticks, run, failures =
+local by, at, ends, released, least, rev, token, ticks, run, failures, format =
     unpack(redis.call('HMGET', KEYS[1], 'by', 'at', 'until', 'released', 'least',
-        'rev', 'token', 'ticks', 'open_run', 'failures'))
+        'rev', 'token', 'ticks', 'open_run', 'failures', 'min_format'))
+if format and not (string.match(format, '^%d+$')
+        and tonumber(format) <= {RECORD_FORMAT}) then
+    return redis.error_reply('ERR a newer version of django-shedlock wrote its ' ..
+        'record, in format ' .. format .. '. Leave it as it is, and upgrade')
+end
 token, failures = tonumber(token) or 0, tonumber(failures) or 0
 """
 # A full server that evicts nothing refuses HSET as the first write of a script. It does
@@ -262,6 +270,8 @@ def parse(found: dict[bytes, bytes] | Exception, now: float) -> Read[str]:
     if not found:
         return None, "", now
     known = {key.decode(): value.decode() for key, value in found.items()}
+    least = known.get("min_format")
+    check_format(int(least) if least and least.isdecimal() else least)
     usual = known.get("usual")
     job: dict[str, Any] = {name: known.get(name) or None for name in JOB_TEXT_FIELDS}
     job |= {name: _seconds(known.get(name)) for name in JOB_INSTANT_FIELDS}

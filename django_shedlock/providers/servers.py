@@ -4,7 +4,13 @@ import _thread
 import re
 import threading
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import (
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+)
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -136,6 +142,8 @@ class ServerLockProvider(EntryLockProvider[Version, Stored]):
     """The name of the library that asks the server."""
     extra: str
     """The extra of this package that installs the library."""
+    address: str
+    """The option that says where the server is."""
 
     @property
     def _installation(self) -> str:
@@ -168,7 +176,8 @@ class ServerLockProvider(EntryLockProvider[Version, Stored]):
         Return the text of an error of the library, for people, and its uncertainty.
 
         The latter says whether the server may have carried out the request all the
-        same. Return ``None`` for any error that is not of the library.
+        same. Return ``None`` for any error that is not of the library: it counts as a
+        lost connection.
         """
 
     def check(self) -> list[CheckMessage]:
@@ -182,6 +191,18 @@ class ServerLockProvider(EntryLockProvider[Version, Stored]):
         else:
             return []
         return [Error(text, hint=hint, id="shedlock.E002")]
+
+    def advice(self, error: LockProviderError) -> str:
+        hint = (
+            f"No job with a lock runs until {self.store} answers. Start it, or correct "
+            f"the option {self.address!r}."
+        )
+        text = str(error)
+        # A server without TLS may end the handshake in one of these ways.
+        is_ended = any(each in text for each in ("SSL", "reset by peer", "was closed"))
+        if is_ended and "certificate" not in text.lower():
+            hint += " If you use TLS: the server may speak no TLS at this address."
+        return hint
 
     @contextmanager
     def asking(self, verb: str, name: str | None) -> Iterator[None]:
@@ -198,7 +219,8 @@ class ServerLockProvider(EntryLockProvider[Version, Stored]):
             elif explained := self.explain(error):
                 text, is_uncertain = explained
             else:
-                raise
+                # The library does not know this error, so the server may have done it.
+                text, is_uncertain = f"{type(error).__name__}: {error}", True
             what = "the locks" if name is None else f"lock {name!r}"
             where = f"in {self.store} (provider {self.alias!r})"
             failure = LockProviderError(f"Could not {verb} {what} {where}: {text}")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from django_shedlock.clocks import EARLIEST_INSTANT, LATEST_INSTANT
+from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.status import JobState, LockState, RunOutcome
 from django_shedlock.providers.entries import Entry, instant_of
@@ -24,6 +25,7 @@ from tests.support.locks import (
     pause,
     status_of,
     take_from,
+    try_from,
 )
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
@@ -123,6 +125,68 @@ def test_fields_of_a_newer_version_stay() -> None:
     locks.account_for_loss(lock, has_ended=True)
     assert locks.release(pause("job", locks))
     assert locks._entries["job"].others == {"later": 1}
+
+
+class RefusesWrites(MemoryLockProvider):
+    """Takes each write for one that came too late."""
+
+    refuses = False
+
+    def write(self, name: str, entry: Entry, version: Entry | None) -> bool:
+        return not self.refuses and super().write(name, entry, version)
+
+
+class Changes:
+    """The steps that change a record."""
+
+    def __init__(self, locks: RefusesWrites):
+        self._locks = locks
+        self._held = take_from(locks, configure("held"))
+        self._lost = take_from(locks, configure("lost"))
+        self._lost.declare_lost()
+        locks.request_run("held", "alice", "again")
+
+    def acquire(self) -> object:
+        return try_from(self._locks, configure("free"))
+
+    def extend(self) -> object:
+        return self._locks.extend(self._held, 2 * MINUTE)
+
+    def release(self) -> object:
+        return self._locks.release(self._held)
+
+    def release_lost(self) -> object:
+        return self._locks.release(self._lost)
+
+    def account_for_loss(self) -> object:
+        return self._locks.account_for_loss(self._held, has_ended=True)
+
+    def replace(self) -> object:
+        return self._locks.replace(status_of(self._locks, "held"), 2 * MINUTE)
+
+    def request_run(self) -> object:
+        return self._locks.request_run("held", "bob", "now")
+
+    def withdraw_request(self) -> object:
+        asked_at = status_of(self._locks, "held").job.asked_at
+        assert asked_at is not None
+        return self._locks.withdraw_request("held", asked_at)
+
+    def note_unrecorded(self) -> object:
+        return self._locks.note_unrecorded("held")
+
+    def register(self) -> object:
+        return self._locks.register("free", Schedule("@hourly", "UTC"))
+
+
+@pytest.mark.parametrize("change", [n for n in vars(Changes) if not n.startswith("_")])
+def test_store_that_refuses_each_write(change: str) -> None:
+    """A store that never takes a change, and never says why, holds nobody up."""
+    locks = RefusesWrites("local")
+    changes = Changes(locks)
+    locks.refuses = True
+    with pytest.raises(LockProviderError, match=r"'(held|lost|free)'.*100 attempts"):
+        getattr(changes, change)()
 
 
 def test_run_of_a_holder_that_is_not_ours() -> None:

@@ -131,5 +131,5 @@ def test_bad_record(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
         "memory": "its record in the store of provider 'default'",
         "redis": "its key 'shedlock:{job}' in Redis",
     }
-    assert found.sentence.endswith(f"Correct or delete {where[store]}.")
+    assert found.sentence.endswith(f"Correct or delete it. See {where[store]}.")
     assert lock.name == "job"

@@ -139,7 +139,7 @@ def findings_of(
     """
     bad: Sequence[Trace] = ()
     if status.unreadable:
-        text = _("Its record can't be read (%(why)s). Correct or delete %(record)s.")
+        text = _("Its record can't be read: %(why)s. See %(record)s.")
         record = provider.record_of(status.name)
         sentence = say(text, why=status.unreadable, record=record)
         told: list[Told | None] = [(Kind.UNREADABLE, sentence, [], status.unreadable)]
