@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import subprocess
@@ -31,6 +32,7 @@ clientPortAddress=127.0.0.1
 admin.enableServer=false
 4lw.commands.whitelist=srvr
 forceSync=no
+enforceQuota=true
 """
 """Quick to elect a leader; its data need not outlive the machine."""
 
@@ -43,10 +45,15 @@ class ReachableZooKeeper:
 
 
 class ZooKeeperServer(ReachableZooKeeper, ServerProcess):
-    """One member of the tests' own on loopback, that keeps its data in a folder."""
+    """
+    One member of the tests' own on loopback, that keeps its data in a folder.
 
-    def __init__(self, folder: Path, number: int):
+    Its clock is so many seconds ``ahead``, which needs libfaketime.
+    """
+
+    def __init__(self, folder: Path, number: int, ahead: int = 0):
         self.port = free_port()
+        self._ahead = ahead
         super().__init__(f"127.0.0.1:{self.port}")
         self.among_servers = f"server.{number}=127.0.0.1:{free_port()}:{free_port()}"
         self._folder = folder
@@ -65,6 +72,7 @@ class ZooKeeperServer(ReachableZooKeeper, ServerProcess):
             [*JAVA, str(self._folder / "zoo.cfg")],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            env={**os.environ, **(ahead_by(self._ahead) if self._ahead else {})},
         )
 
     def mode(self) -> str:
@@ -75,6 +83,20 @@ class ZooKeeperServer(ReachableZooKeeper, ServerProcess):
                 told = asking.makefile().read()
             return told.partition("Mode: ")[2].partition("\n")[0]
         return ""
+
+
+def libfaketime() -> Path | None:
+    """Return the library that changes a process's clock, if this host has it."""
+    return next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
+
+
+def ahead_by(seconds: int) -> dict[str, str]:
+    """Return the environment of a process whose wall clock is so many seconds ahead."""
+    return {
+        "LD_PRELOAD": str(libfaketime()),
+        "FAKETIME": f"{seconds:+d}s",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+    }
 
 
 def needs_zookeeper() -> None:

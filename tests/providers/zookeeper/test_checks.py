@@ -37,7 +37,7 @@ def test_two_providers_in_one_place(settings: Any) -> None:
     settings.SHEDLOCK_PROVIDERS = entries
     [message] = check_providers()
     assert message.id == "shedlock.E005"
-    assert "one ZooKeeper, below '/shedlock'" in message.msg
+    assert "one ZooKeeper, below '/django-shedlock'" in message.msg
     options["a"]["path"] = "theirs"
     settings.SHEDLOCK_PROVIDERS = {**entries}
     assert check_providers() == []

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -11,9 +12,11 @@ from typing import Any
 import pytest
 
 from django_shedlock.exceptions import LockProviderError
+from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.status import LockHolder
-from django_shedlock.providers.zookeeper import ZooKeeperLockProvider
+from django_shedlock.locks.status import LockHolder, LockState
+from django_shedlock.providers.entries import Entry
+from django_shedlock.providers.zookeeper import SeenNode, ZooKeeperLockProvider
 from tests.support.locks import (
     MINUTE,
     answer,
@@ -135,6 +138,15 @@ def test_member_that_is_cut_off(servers: list[ZooKeeperServer]) -> None:
                     try_from(locks, configure())
 
 
+def write_earlier(locks: ZooKeeperLockProvider, name: str, **values: Any) -> None:
+    """Write the record as the present leader's clock had it some minutes ago."""
+    entry, version, now = locks.read(name)
+    assert entry is not None
+    early = version._replace(clock=now - 2 * BY.total_seconds())
+    values = {field: now + seconds for field, seconds in values.items()}
+    assert locks.write(name, replace(entry, **values), early)
+
+
 def test_lease_of_another_leader(servers: list[ZooKeeperServer]) -> None:
     """Its clock may have been behind, so the lease lasts as much longer."""
     hosts, path = addresses(servers), next(paths)
@@ -142,18 +154,77 @@ def test_lease_of_another_leader(servers: list[ZooKeeperServer]) -> None:
         locks_of(hosts, path, clocks_apart="1h") as careful,
         locks_of(hosts, path, clocks_apart="1ms") as trusting,
     ):
-        names = ("held", "released", "kept")
-        taken = {name: take_from(careful, configure(name)) for name in names}
-        taken["released"].release()
-        for name in ("held", "kept"):
-            entry, version, now = careful.read(name)
-            assert entry is not None
-            ended = replace(entry, lock_until=now - BY.total_seconds())
-            assert careful.write(name, ended, version)
+        names = ("held", "released", "trusted", "kept")
+        keep = {"lock_at_least_for": MINUTE}
+        taken = {name: take_from(careful, configure(name, **keep)) for name in names}
+        ago = -BY.total_seconds()
+        for name in ("held", "trusted"):
+            write_earlier(careful, name, lock_until=ago, lock_at_least_until=ago)
         assert not status_of(careful, "held").remaining
+        taken["kept"].release()
+        write_earlier(careful, "kept", lock_until=ago)
+        assert not status_of(careful, "kept").remaining
+        taken["released"].lock_at_least_for = ZERO
+        taken["released"].release()
         servers[0].end()
         wait_for(lambda: leader_of(servers))
         assert isinstance(wait_for(lambda: answer(careful, "held")), LockHolder)
+        assert isinstance(wait_for(lambda: answer(careful, "kept")), LockHolder)
         assert isinstance(wait_for(lambda: answer(careful, "released")), Lock)
-        assert isinstance(wait_for(lambda: answer(trusting, "kept")), Lock)
+        assert isinstance(wait_for(lambda: answer(trusting, "trusted")), Lock)
         assert careful.extend(taken["held"], MINUTE)
+        assert careful.release(taken["held"])
+        assert status_of(careful, "held").state is LockState.HELD_AT_LEAST
+
+
+def test_election_within_a_change(servers: list[ZooKeeperServer]) -> None:
+    """The lease counts by the clock that was read, though another leader writes it."""
+    with locks_of(addresses(servers), clocks_apart="1h") as locks:
+        held = take_from(locks, configure())
+        entry, version, _ = locks.read("job")
+        assert entry is not None
+        servers[0].end()
+        wait_for(lambda: leader_of(servers))
+        assert wait_for(lambda: was_written(locks, entry, version))
+        found, seen, _ = locks.read("job")
+        assert found is not None
+        assert seen.epoch > version.epoch
+        assert found.lock_until == entry.lock_until + 3600
+        assert found.lock_at_least_until == entry.lock_at_least_until + 3600
+        assert locks.extend(held, MINUTE)
+        extended, _, _ = locks.read("job")
+        assert extended is not None
+        assert extended.lock_until == found.lock_until
+
+
+def was_written(
+    locks: ZooKeeperLockProvider, entry: Entry, version: SeenNode
+) -> bool | None:
+    """Return ``None`` while nobody answers."""
+    with suppress(LockProviderError):
+        return locks.write("job", entry, version)
+    return None
+
+
+def test_lease_by_another_hand(servers: list[ZooKeeperServer]) -> None:
+    """Who copies the field, and writes another end, does not free the lock by that."""
+    with locks_of(addresses(servers)) as locks:
+        take_from(locks, configure()).release()
+        path = f"{locks.root}/locks/job"
+        client = locks.clients.get().client
+        record = json.loads(client.get(path)[0])
+        record["lock_until"] += BY.total_seconds()
+        client.set(path, json.dumps(record).encode())
+        assert isinstance(answer(locks), LockHolder)
+
+
+def test_lock_that_was_free_is_free(servers: list[ZooKeeperServer]) -> None:
+    """A leader whose clock is behind does not keep what another one has freed."""
+    with locks_of(addresses(servers)) as locks:
+        take_from(locks, configure()).release()
+        entry, version, now = locks.read("job")
+        assert entry is not None
+        later = now + BY.total_seconds()
+        ahead = version._replace(clock=later)
+        assert locks.write("job", replace(entry, lock_until=later), ahead)
+        assert isinstance(answer(locks), Lock)

@@ -2,49 +2,25 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import sys
-import time
+import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from threading import Barrier
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from django_shedlock.durations import LONGEST_DURATION
 from django_shedlock.exceptions import InvalidLockConfiguration, LockProviderError
-from django_shedlock.locks.configuration import ZERO, LockConfiguration
+from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.status import LockHolder
-from django_shedlock.providers import zookeeper
 from django_shedlock.providers.zookeeper import ZooKeeperLockProvider
-from tests.support.forks import assert_child_connects_anew, forked
-from tests.support.locks import MINUTE, configure, status_of, take_from, try_from
+from tests.support.locks import MINUTE, configure, take_from, try_from
 from tests.support.ports import free_port
 from tests.support.waiting import PATIENCE
 from tests.support.zookeeper_fixtures import PATIENT, paths
 from tests.support.zookeeper_servers import ReachableZooKeeper
-
-NAMES = ["grün", "a/b", "*", "a b", ".", "..", "a%2Fb", "日本/:", "😀", "zookeeper"]
-A_DAY_AHEAD = """
-import django
-from django.conf import settings
-
-settings.configure()
-django.setup()
-
-from django_shedlock.providers import zookeeper
-from django_shedlock.providers.zookeeper import ZooKeeperLockProvider
-
-where = {{"hosts": {hosts!r}, "path": {path!r}}}
-provider = ZooKeeperLockProvider("default", **where, timeout="4m")
-print(provider.clock(), provider.read("job")[2])
-"""
 
 
 def client_of(locks: ZooKeeperLockProvider) -> Any:
@@ -89,31 +65,6 @@ def test_round_trips(
         assert len(sent) == trips
 
 
-@pytest.mark.parametrize("name", NAMES, ids=repr)
-def test_names_are_taken_literally(locks: ZooKeeperLockProvider, name: str) -> None:
-    """Whatever characters they have."""
-    take_from(locks, configure(name))
-    take_from(locks, configure("job"))
-    assert [s.name for s in locks.statuses()] == sorted([name, "job"])
-    assert set(locks.names()) == {name, "job"}
-    assert status_of(locks, name).remaining
-
-
-@pytest.mark.parametrize(
-    "value", [b"", None, b"[]", b"no JSON", b'{"locked_by": 1}', b"gr\xfcn"], ids=repr
-)
-def test_unreadable_record(locks: ZooKeeperLockProvider, value: bytes | None) -> None:
-    """It is told, and neither lost nor taken for a free lock."""
-    take_from(locks, configure("other"))
-    client_of(locks).create(f"{locks.root}/locks/job", value)
-    broken, other = locks.statuses()
-    assert broken.unreadable
-    assert not other.unreadable
-    with pytest.raises(LockProviderError, match="'job'.*can't be read"):
-        try_from(locks, configure())
-    assert client_of(locks).get(f"{locks.root}/locks/job")[0] == value
-
-
 @pytest.mark.parametrize("node", ["a%2fb", "gr%FC", "a b"])
 def test_node_that_is_no_locks(locks: ZooKeeperLockProvider, node: str) -> None:
     """No lock has such a node, so it is left out, and hides no lock."""
@@ -122,61 +73,6 @@ def test_node_that_is_no_locks(locks: ZooKeeperLockProvider, node: str) -> None:
     [status] = locks.statuses()
     assert status.name == "a/b"
     assert status.remaining
-
-
-class LostAnswer:
-    """The answer to what ZooKeeper has done, on a connection that broke before."""
-
-    exception = None
-
-    def __init__(self, answer: Any):
-        self.wait = answer.wait
-
-    def get_nowait(self) -> Any:
-        from kazoo.exceptions import ConnectionLoss
-
-        raise ConnectionLoss
-
-
-@contextmanager
-def lost_answers(
-    monkeypatch: pytest.MonkeyPatch, most: float = 1
-) -> Iterator[list[None]]:
-    """Lose the answers of so many changes, which are made nevertheless."""
-    from kazoo.client import TransactionRequest
-
-    commit: Callable[..., Any] = TransactionRequest.commit_async
-    lost: list[None] = []
-
-    def lose(self: Any) -> Any:
-        answer = commit(self)
-        if len(lost) >= most:
-            return answer
-        lost.append(None)
-        return LostAnswer(answer)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(TransactionRequest, "commit_async", lose)
-        yield lost
-    assert lost
-
-
-def test_lost_answers(
-    locks: ZooKeeperLockProvider, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The change is sent again, and the record tells that it was made already."""
-    with lost_answers(monkeypatch):
-        lock = take_from(locks, configure())
-    token = lock.fencing_token
-    with lost_answers(monkeypatch):
-        assert locks.extend(lock, 2 * MINUTE)
-    with lost_answers(monkeypatch):
-        assert locks.release(lock)
-    assert status_of(locks).job.failures == 0
-    assert take_from(locks, configure()).fencing_token > token
-    with lost_answers(monkeypatch):
-        assert locks.replace(status_of(locks), ZERO)
-    assert isinstance(try_from(locks, configure()), Lock)
 
 
 def put_out_of_order(client: Any) -> None:
@@ -281,35 +177,6 @@ def test_mistake_of_ours_is_no_lost_connection(locks: ZooKeeperLockProvider) -> 
     assert client_of(locks) is client
 
 
-def test_all_answers_lost(
-    running_zookeeper: ReachableZooKeeper, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nobody knows whether it was done, and the error says so."""
-    where = {"hosts": running_zookeeper.address, "path": next(paths)}
-    locks = ZooKeeperLockProvider("default", **where, **PATIENT)
-    take_from(locks, configure("other"))
-    now = time.monotonic
-    with lost_answers(monkeypatch, float("inf")) as lost, monkeypatch.context() as late:
-        # Its time is over with the first of them, and not before.
-        clock = SimpleNamespace(monotonic=lambda: now() + len(lost) * 2 * PATIENCE)
-        late.setattr(zookeeper, "time", clock)
-        with pytest.raises(LockProviderError, match="'job' in ZooKeeper") as failure:
-            try_from(locks, configure())
-    assert failure.value.is_uncertain
-    assert isinstance(try_from(locks, configure()), LockHolder)
-    locks.clients.close()
-
-
-def test_nobody_listens() -> None:
-    """Then it is certain that nothing was done."""
-    where = {"hosts": f"127.0.0.1:{free_port()}", "timeout": "100ms"}
-    locks = ZooKeeperLockProvider("default", **where)
-    with pytest.raises(LockProviderError, match="'job' in ZooKeeper") as failure:
-        try_from(locks, configure())
-    assert not failure.value.is_uncertain
-    locks.clients.close()
-
-
 def test_client_that_gave_up(locks: ZooKeeperLockProvider) -> None:
     """As kazoo's does after a refused login: a new one is made in its place."""
     client_of(locks).stop()
@@ -320,29 +187,43 @@ def test_client_that_gave_up(locks: ZooKeeperLockProvider) -> None:
     assert isinstance(try_from(locks, configure()), Lock)
 
 
-def test_record_that_was_created_again(locks: ZooKeeperLockProvider) -> None:
-    """Its versions begin anew, but what was read before overwrites none of it."""
-    old = take_from(locks, configure())
+def test_reason_why_nobody_answers() -> None:
+    """The error has what kazoo's log says, whatever the level of that log is."""
+    where = {"hosts": f"no.such.host.invalid,127.0.0.1:{free_port()}"}
+    locks = ZooKeeperLockProvider("default", **where, timeout="2s")
+    logging.getLogger("kazoo.client").setLevel(logging.CRITICAL)
+    try:
+        with pytest.raises(LockProviderError, match="answered in time .*refused"):
+            try_from(locks, configure())
+    finally:
+        logging.getLogger("kazoo.client").setLevel(logging.NOTSET)
+    locks.clients.close()
+
+
+def test_new_lock_holds_up_no_other_one(locks: ZooKeeperLockProvider) -> None:
+    """A lock that is made between a look and a change is none of that change's."""
+    held = take_from(locks, configure())
     entry, version, _ = locks.read("job")
     assert entry is not None
-    client_of(locks).delete(f"{locks.root}/locks/job")
-    new = take_from(locks, configure())
-    assert locks.read("job")[1][0] == version[0]
-    assert not locks.write("job", entry, version)
-    assert not locks.release(old)
-    assert locks.release(new)
+    assert locks._bucket("other") != locks._bucket("job")
+    take_from(locks, configure("other"))
+    assert locks.write("job", entry, version)
+    assert locks.release(held)
 
 
-def test_token_grows_over_a_deleted_record(locks: ZooKeeperLockProvider) -> None:
-    """It begins with the number of the store's newest change."""
-    tokens = []
-    for _ in range(3):
-        for _ in range(2):
-            lock = take_from(locks, configure())
-            tokens.append(lock.fencing_token or 0)
-            assert locks.release(lock)
-        client_of(locks).delete(f"{locks.root}/locks/job")
-    assert tokens == sorted(set(tokens))
+def test_locks_are_beside_those_of_java(locks: ZooKeeperLockProvider) -> None:
+    """ShedLock for Java has its locks right below /shedlock."""
+    ours = ZooKeeperLockProvider("default", hosts="localhost")
+    assert not ours.root.startswith("/shedlock")
+
+
+def test_token_grows_over_an_election(locks: ZooKeeperLockProvider) -> None:
+    """Members may have lost the last acquisition, and the new clock may be behind."""
+    _, seen, now = locks.read("job")
+    behind = locks.wall_clock(now - locks._apart + 0.001)
+    before = locks.least_token(seen, locks.wall_clock(now))
+    after = locks.least_token(seen._replace(epoch=seen.epoch + 1), behind)
+    assert after > before
 
 
 def test_nodes_that_were_deleted(locks: ZooKeeperLockProvider) -> None:
@@ -359,7 +240,7 @@ def test_chroot(running_zookeeper: ReachableZooKeeper) -> None:
     hosts = f"{running_zookeeper.address}/{chroot}/deep"
     locks = ZooKeeperLockProvider("default", hosts=hosts, **PATIENT)
     take_from(locks, configure("a/b"))
-    node = f"/{chroot}/deep/shedlock/locks/a%2Fb"
+    node = f"/{chroot}/deep/django-shedlock/locks/a%2Fb"
     assert client_of(locks).exists(node)
     assert locks.record_of("a/b") == f"its node '{node}' in ZooKeeper"
     locks.clients.close()
@@ -399,32 +280,8 @@ def test_missing_certificate() -> None:
     assert not no.value.is_uncertain
 
 
-def test_forked_child_connects_anew(locks: ZooKeeperLockProvider) -> None:
-    """It uses none of its parent's connections."""
-    assert_child_connects_anew(locks)
-    ours = locks.clients.get()
-    assert forked(lambda: locks.clients.get() is not ours)
-
-
-def test_clock_of_a_host_that_is_wrong(running_zookeeper: ReachableZooKeeper) -> None:
-    """What counts is the time of a write, which the server tells."""
-    if not shutil.which("faketime"):
-        pytest.skip("faketime is not installed")
-    script = A_DAY_AHEAD.format(hosts=running_zookeeper.address, path=next(paths))
-    command = ["faketime", "-f", "+1d", sys.executable, "-c", script]
-    told = subprocess.check_output(command)
-    for moment in map(float, told.split()):
-        assert abs(moment - time.time()) < 600
-
-
 def test_lease_below_a_millisecond() -> None:
     """ZooKeeper tells whole ones."""
     locks = ZooKeeperLockProvider("default", hosts="127.0.0.1:1")
     with pytest.raises(InvalidLockConfiguration, match="too short"):
         try_from(locks, LockConfiguration("job", timedelta(microseconds=999)))
-
-
-def test_longest_lease(locks: ZooKeeperLockProvider) -> None:
-    """It may be as long as any lock's."""
-    take_from(locks, LockConfiguration("job", LONGEST_DURATION))
-    assert isinstance(try_from(locks, configure()), LockHolder)
