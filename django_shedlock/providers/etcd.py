@@ -2,22 +2,33 @@
 
 import json
 import secrets
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from math import ceil
 from typing import Any, NamedTuple
 
+from django.core.checks import CheckMessage, Warning
+
 from django_shedlock.durations import Duration, option_duration
 from django_shedlock.exceptions import LockProviderError
+from django_shedlock.locks.status import JOB_FIELDS
 from django_shedlock.providers import etcd_gateway as gateway
 from django_shedlock.providers.base import Place
 from django_shedlock.providers.entries import Entry, Found, Read, readable_number
-from django_shedlock.providers.servers import ServerLockProvider, check_files
+from django_shedlock.providers.servers import ServerLockProvider
 
 # The clocks of members have whole seconds, so a lease is longer by this.
 CLOCK_STEP_SECONDS = 1
+# The holder's key leaves these out: they say nothing about who holds the lock.
+RECORD_ONLY_FIELDS = {*JOB_FIELDS, "mark"} - {"open_run"}
+# Above this share of its quota, etcd may soon be full.
+HIGHEST_SHARE_OF_QUOTA = 0.8
+MAKE_ROOM = (
+    "Compact its history, defragment each member, and disarm the alarm: see "
+    '"What etcd needs" in the documentation.'
+)
 
 
 class SeenKeys(NamedTuple):
@@ -52,14 +63,16 @@ class EtcdLockProvider(ServerLockProvider[SeenKeys, ListedKeys]):
 
     ``endpoints`` are the URLs of members. They are asked in turn, and all together they
     have ``timeout`` to answer. Each key begins with ``prefix``. ``user`` logs in with
-    ``password``. Other options are those of ``etcd3gw.Etcd3Client``, such as
-    ``ca_cert``. Environment variables have no effect.
+    ``password``. ``ca_cert`` is the path of the authority's certificate, ``cert_cert``
+    that of the client's, ``cert_key`` that of its key. Environment variables have no
+    effect.
     """
 
     shortest_lease: timedelta = timedelta(seconds=1)
     store: str = "etcd"
-    library: str = "etcd3gw"
+    library: str = "requests"
     extra: str = "etcd"
+    address: str = "endpoints"
 
     def __init__(
         self,
@@ -70,28 +83,31 @@ class EtcdLockProvider(ServerLockProvider[SeenKeys, ListedKeys]):
         timeout: Duration = "5s",
         user: str | None = None,
         password: str | None = None,
-        **options: Any,
+        ca_cert: str | None = None,
+        cert_cert: str | None = None,
+        cert_key: str | None = None,
+        keep_alive: bool = False,
+        history_database: str | None = None,
     ):
-        super().__init__(alias, **options)
+        super().__init__(
+            alias, keep_alive=keep_alive, history_database=history_database
+        )
         if not isinstance(prefix, str):
             raise ValueError(f"prefix={prefix!r} is no text")
         self.prefix = prefix
         seconds = option_duration("timeout", timeout).total_seconds()
-        options = {**self.client_options, "user": user, "password": password}
-        self.members: gateway.Members = gateway.Members(endpoints, seconds, options)
+        access = gateway.Access(user, password, ca_cert, cert_cert, cert_key)
+        self.members: gateway.Members = gateway.Members(endpoints, seconds, access)
         self._records = f"{prefix}records/".encode()
         self._holders = f"{prefix}holders/".encode()
 
     def read(self, name: str) -> Read[SeenKeys]:
         """See EntryLockProvider.read(). It is one round trip."""
         keys = self._keys(name)
-        steps: gateway.EtcdJson = {"success": [gateway.read_key(key) for key in keys]}
-        result, clock = self._ask("read", name, "kv/txn", steps)
-        found = gateway.answers(result)
-        record, holder = (found.get(key, gateway.Known()) for key in keys)
-        store = int(result["header"]["revision"])
-        entry, _ = _entry_and_lease(record, holder, clock)
-        return entry, SeenKeys(record, holder, store, clock), clock
+        steps = [gateway.read_key(key) for key in keys]
+        seen = self._transact("read", name, {"success": steps})
+        record, holder = map(seen.of_key, keys)
+        return self._read_of(record, holder, seen.revision, seen.clock)
 
     def write(self, name: str, entry: Entry, version: SeenKeys) -> bool:
         """See EntryLockProvider.write(). It revokes a lease that it does not use."""
@@ -107,26 +123,24 @@ class EtcdLockProvider(ServerLockProvider[SeenKeys, ListedKeys]):
         is_extension = lease and is_same and not entry.is_released
         if is_extension and seconds < granted:
             # An extension must not shorten a lease, and only etcd knows what is left.
-            which: gateway.EtcdJson = {"ID": str(lease)}
-            answer, _ = self._ask("extend", name, "lease/timetolive", which)
-            seconds = max(seconds, int(answer["TTL"]) + CLOCK_STEP_SECONDS)
-        new = 0
-        if seconds:
-            grant: gateway.EtcdJson = {"TTL": seconds, "ID": 0}
-            answer, _ = self._ask("acquire", name, "lease/grant", grant)
-            new = int(answer["ID"])
-        is_written, in_use = self._put(name, entry, version, new, seconds)
+            seconds = max(seconds, self._left(name, lease) + CLOCK_STEP_SECONDS)
+        new = self._grant(name, seconds) if seconds else 0
+        try:
+            is_written, in_use = self._put(name, entry, version, new, seconds)
+        except LockProviderError as error:
+            if not seconds and _is_full(error):
+                # The lock is free at least. A later try may write its record.
+                self._revoke(lease)
+            raise
         unused = lease if is_written else new
-        if unused and unused != in_use:
-            with suppress(LockProviderError):  # if this fails, the lease ends soon
-                which = {"ID": str(unused)}
-                self._ask("revoke a lease of", None, "lease/revoke", which)
+        if unused != in_use:
+            self._revoke(unused)
         return is_written
 
     def clock(self) -> float:
         """See EntryLockProvider.clock(). It is that of the member that answers."""
-        step: gateway.EtcdJson = {"success": [gateway.read_key(self._records)]}
-        return self._ask("ask the clock of", None, "kv/txn", step)[1]
+        steps = [gateway.read_key(self._records)]
+        return self._transact("ask the clock of", None, {"success": steps}).clock
 
     def least_token(self, version: SeenKeys, clock: datetime) -> int:
         """See EntryLockProvider.least_token(). It is the revision of the store."""
@@ -138,29 +152,25 @@ class EtcdLockProvider(ServerLockProvider[SeenKeys, ListedKeys]):
             return super().read_all(names)
         prefixes = self._records, self._holders
         steps = [gateway.read_key(prefix, is_prefix=True) for prefix in prefixes]
-        result, clock = self._ask("list", None, "kv/txn", {"success": steps})
-        found, store = gateway.answers(result), int(result["header"]["revision"])
+        seen = self._transact("list", None, {"success": steps})
         known = {
             key.removeprefix(prefix)
             for prefix in prefixes
-            for key in found
+            for key in seen.found
             if key.startswith(prefix)
         }
         reads = []
         for each in known:
-            record, holder = (
-                found.get(prefix + each, gateway.Known()) for prefix in prefixes
-            )
-            name = each.decode(errors="backslashreplace")
-            reads.append((name, ListedKeys(each, record, holder, store, clock)))
+            record, holder = (seen.of_key(prefix + each) for prefix in prefixes)
+            keys = ListedKeys(each, record, holder, seen.revision, seen.clock)
+            reads.append((each.decode(errors="backslashreplace"), keys))
         return reads
 
     def parse(self, found: ListedKeys) -> Read[SeenKeys]:
         """See EntryLockProvider.parse()."""
         name, record, holder, store, clock = found
         name.decode()  # raises ValueError if it is no UTF-8
-        entry, _ = _entry_and_lease(record, holder, clock)
-        return entry, SeenKeys(record, holder, store, clock), clock
+        return self._read_of(record, holder, store, clock)
 
     def record_of(self, name: str) -> str:
         return f"its key {self._keys(name)[0].decode()!r} in etcd"
@@ -171,51 +181,118 @@ class EtcdLockProvider(ServerLockProvider[SeenKeys, ListedKeys]):
 
     def try_options(self) -> None:
         self.members.connect()
-        check_files(self.members.options, ("ca_cert", "cert_cert", "cert_key"))
 
     def explain(self, error: Exception) -> tuple[str, bool] | None:
-        if isinstance(error, gateway.Unanswered):
-            return str(error), error.is_uncertain
-        return None
+        if not isinstance(error, gateway.Unanswered):
+            return None
+        text = str(error)
+        if error.is_full:
+            text += f". {MAKE_ROOM}"
+        elif error.is_forbidden:
+            text += (
+                ". Give a role of its user the right to the keys: etcdctl role "
+                f"grant-permission ROLE readwrite --prefix=true {self.prefix}"
+            )
+        return text, error.is_uncertain
+
+    def check_store(self, databases: Sequence[str]) -> list[CheckMessage]:
+        """See LockProvider.check_store(). It also warns if etcd is or gets full."""
+        if wrong := super().check_store(databases):
+            return wrong
+        # Some clusters allow this request to administrators only.
+        with suppress(LockProviderError), self.asking("check", None):
+            return list(self._warnings(self.members.ask("maintenance/status", {})[0]))
+        return []
+
+    def _warnings(self, status: dict[str, Any]) -> Iterator[CheckMessage]:
+        where = f"The etcd of SHEDLOCK_PROVIDERS[{self.alias!r}]"
+        for alarm in gateway.alarms(status):
+            text = f"{where} has the alarm {alarm}, so it writes no locks."
+            hint = "Replace the member whose data differs, and disarm the alarm."
+            if alarm == "NOSPACE":
+                hint = MAKE_ROOM
+            yield Warning(text, hint=hint, id="shedlock.W016")
+        used = int(status.get("dbSizeInUse", 0))
+        quota = int(status.get("dbSizeQuota", 0))
+        if quota and used > quota * HIGHEST_SHARE_OF_QUOTA:  # known since etcd 3.6
+            text = f"{where} uses {used} of the {quota} bytes of its quota."
+            hint = "Set --auto-compaction-retention, or raise --quota-backend-bytes. "
+            hint += "An etcd that is full writes no locks."
+            yield Warning(text, hint=hint, id="shedlock.W016")
 
     def _keys(self, name: str) -> tuple[bytes, bytes]:
         return self._records + name.encode(), self._holders + name.encode()
+
+    def _read_of(
+        self, record: gateway.Known, holder: gateway.Known, store: int, clock: float
+    ) -> Read[SeenKeys]:
+        entry, _ = _entry_and_lease(record, holder, clock)
+        return entry, SeenKeys(record, holder, store, clock), clock
 
     def _put(
         self, name: str, entry: Entry, version: SeenKeys, lease: int, seconds: float
     ) -> tuple[bool, int]:
         """Return whether the entry is written, and which lease the lock has then."""
         mark = secrets.token_hex(8)
-        ours = {"lease_seconds": seconds, "mark": mark}
-        value = json.dumps({**json.loads(entry.to_json()), **ours}).encode()
+        values = {**json.loads(entry.to_json()), "lease_seconds": seconds, "mark": mark}
+        # etcd keeps former values until somebody compacts them. So a value is short.
+        values = {
+            field: value
+            for field, value in values.items()
+            if value is not None or field in entry.others
+        }
+        of_holder = {
+            field: value
+            for field, value in values.items()
+            if field not in RECORD_ONLY_FIELDS
+        }
         record, holder = keys = self._keys(name)
         hold = (
-            gateway.put_key(holder, value, lease)
+            gateway.put_key(holder, json.dumps(of_holder).encode(), lease)
             if lease
             else gateway.delete_key(holder)
         )
-        change: gateway.EtcdJson = {
+        change = {
             "compare": [
                 gateway.unchanged(record, version.record.revision),
                 gateway.unchanged(holder, version.holder.revision),
             ],
-            "success": [gateway.put_key(record, value), hold],
+            "success": [gateway.put_key(record, json.dumps(values).encode()), hold],
             "failure": [gateway.read_key(key) for key in keys],
         }
-        result, _ = self._ask("change", name, "kv/txn", change)
-        if result.get("succeeded"):
+        outcome = self._transact("change", name, change)
+        if outcome.succeeded:
             return True, lease
         # Another member may have written it, and its answer was lost. Then our mark is
         # there. Or somebody else wrote since, and our lease may be in use.
-        found = gateway.answers(result)
-        is_ours = mark.encode() in found.get(record, gateway.Known()).value
-        return is_ours, found.get(holder, gateway.Known()).lease
+        is_ours = mark.encode() in outcome.of_key(record).value
+        return is_ours, outcome.of_key(holder).lease
 
-    def _ask(
-        self, verb: str, name: str | None, path: str, request: gateway.EtcdJson
-    ) -> tuple[Any, float]:
+    def _grant(self, name: str, seconds: float) -> int:
+        with self.asking("get a lease for", name):
+            grant = {"TTL": seconds, "ID": 0}
+            return int(self.members.ask("lease/grant", grant)[0]["ID"])
+
+    def _left(self, name: str, lease: int) -> int:
+        with self.asking("extend", name):
+            which = {"ID": str(lease)}
+            return int(self.members.ask("lease/timetolive", which)[0].get("TTL", 0))
+
+    def _revoke(self, lease: int) -> None:
+        """End a lease. The key that belongs to it vanishes as well."""
+        if lease:
+            with suppress(gateway.Unanswered):  # then the lease ends by itself
+                self.members.ask("lease/revoke", {"ID": str(lease)})
+
+    def _transact(
+        self, verb: str, name: str | None, steps: gateway.EtcdJson
+    ) -> gateway.Outcome:
         with self.asking(verb, name):
-            return self.members.ask(path, request)
+            return gateway.Outcome.of(*self.members.ask("kv/txn", steps))
+
+
+def _is_full(error: LockProviderError) -> bool:
+    return isinstance(error.__cause__, gateway.Unanswered) and error.__cause__.is_full
 
 
 def _entry_and_lease(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from tests.support.waiting import PATIENCE, wait_for
 
 MISSING = "etcd is missing: install Debian's package etcd-server"
 ROOT_PASSWORD = "of the tests"
+FILLING = "of nobody"
 FAST = ("--heartbeat-interval", "50", "--election-timeout", "500")
 
 
@@ -34,12 +35,19 @@ class EtcdServer(ReachableEtcd, ServerProcess):
     """
     One member of the tests' own on loopback, that keeps its data in a folder.
 
-    With a certificate it answers by TLS only.
+    With a certificate it answers by TLS only. ``options`` are those of the program.
     """
 
-    def __init__(self, folder: Path, name: str, tls: Certificate | None = None):
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        tls: Certificate | None = None,
+        options: Sequence[str] = (),
+    ):
         self.port, self.peer_port = free_port(), free_port()
         self._folder, self._name, self._tls = folder, name, tls
+        self._options = options
         super().__init__(f"{'https' if tls else 'http'}://127.0.0.1:{self.port}")
 
     @property
@@ -53,7 +61,7 @@ class EtcdServer(ReachableEtcd, ServerProcess):
             advertise = "advertise-client" if kind == "client" else "initial-advertise"
             tail = "urls" if kind == "client" else "peer-urls"
             command += [f"--listen-{kind}-urls", url, f"--{advertise}-{tail}", url]
-        command += ["--initial-cluster", members]
+        command += ["--initial-cluster", members, *self._options]
         if self._tls:
             command += ["--cert-file", self._tls.path, "--key-file", self._tls.key]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
@@ -63,15 +71,26 @@ class EtcdServer(ReachableEtcd, ServerProcess):
         """Return whether it answers, and has a leader."""
         with suppress(requests.RequestException):
             trusted = self._tls.path if self._tls else True
-            found = requests.get(f"{self.url}/health", timeout=5, verify=trusted)
+            found = requests.get(
+                f"{self.url}/health", timeout=5, verify=trusted, cert=self._tls
+            )
             return bool(found.json()["health"] == "true")
         return False
 
-    def require_login(self, user: str, password: str, prefix: str) -> None:
-        """Let this user read and write what begins so, and nobody else anything."""
+    def is_leader(self) -> bool:
+        """Return whether it answers, and leads the others."""
+        with suppress(requests.RequestException):
+            url = f"{self.url}/v3/maintenance/status"
+            status = requests.post(url, json={}, timeout=5).json()
+            return bool(status["leader"] == status["header"]["member_id"])
+        return False
+
+    def require_login(
+        self, user: str, password: str, prefix: str, right: str = "READWRITE"
+    ) -> None:
+        """Give this user the right to what begins so, and nobody else any."""
         begin, end = prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)
-        keys = {"key": _base64(begin), "range_end": _base64(end)}
-        keys["permType"] = "READWRITE"
+        keys = {"key": _base64(begin), "range_end": _base64(end), "permType": right}
         for path, request in (
             ("user/add", {"name": "root", "password": ROOT_PASSWORD}),
             ("role/add", {"name": "root"}),
@@ -82,23 +101,50 @@ class EtcdServer(ReachableEtcd, ServerProcess):
             ("user/grant", {"user": user, "role": "locks"}),
             ("enable", {}),
         ):
-            self.set_up(path, request)
+            self.ask(f"auth/{path}", request)
+
+    def require_no_login(self) -> None:
+        """Give everybody all rights again."""
+        self._ask_as_root("auth/disable", {})
 
     def end_logins(self, user: str, password: str) -> None:
         """Give the user a password anew, which ends all logins."""
-        root = {"name": "root", "password": ROOT_PASSWORD}
-        token = self.set_up("authenticate", root)["token"]
-        change = {"name": user, "password": password}
-        self.set_up("user/changepw", change, {"Authorization": token})
+        self._ask_as_root("auth/user/changepw", {"name": user, "password": password})
 
-    def set_up(
+    def fill(self) -> None:
+        """Write until there is no room, so that etcd raises its alarm."""
+        text = _base64("x" * 100_000)
+        with pytest.raises(requests.HTTPError, match="429"):
+            while True:
+                self.ask("kv/put", {"key": _base64(FILLING), "value": text})
+
+    def make_room(self) -> None:
+        """Do what the page of etcd says."""
+        filling = {"key": _base64(FILLING)}
+        revision = self.ask("kv/deleterange", filling)["header"]["revision"]
+        self.ask("kv/compaction", {"revision": revision, "physical": True})
+        self.ask("maintenance/defragment", {})
+        self.alarm("NOSPACE", "DEACTIVATE")
+
+    def alarm(self, name: str, action: str) -> None:
+        """Raise or end an alarm, with the action ``ACTIVATE`` or ``DEACTIVATE``."""
+        member = self.ask("maintenance/status", {})["header"]["member_id"]
+        alarm = {"alarm": name, "action": action, "memberID": member}
+        self.ask("maintenance/alarm", alarm)
+
+    def ask(
         self, path: str, request: dict[str, Any], headers: dict[str, str] | None = None
     ) -> Any:
-        """Change who may do what."""
-        url = f"{self.url}/v3/auth/{path}"
+        """Return its answer. Raise an error if it is one."""
+        url = f"{self.url}/v3/{path}"
         answer = requests.post(url, json=request, headers=headers, timeout=PATIENCE)
         answer.raise_for_status()
         return answer.json()
+
+    def _ask_as_root(self, path: str, request: dict[str, Any]) -> None:
+        root = {"name": "root", "password": ROOT_PASSWORD}
+        token = self.ask("auth/authenticate", root)["token"]
+        self.ask(path, request, {"Authorization": token})
 
 
 def needs_etcd() -> None:
@@ -113,11 +159,16 @@ def _base64(text: str) -> str:
 
 @contextmanager
 def etcd_servers(
-    folder: Path, count: int, tls: Certificate | None = None
+    folder: Path,
+    count: int,
+    tls: Certificate | None = None,
+    options: Sequence[str] = (),
 ) -> Iterator[list[EtcdServer]]:
     """Run a cluster of so many members."""
     needs_etcd()
-    servers = [EtcdServer(folder / f"m{n}", f"m{n}", tls) for n in range(count)]
+    servers = [
+        EtcdServer(folder / f"m{n}", f"m{n}", tls, options) for n in range(count)
+    ]
     with ExitStack() as ends:
         for server in servers:
             server.start(members_of(servers))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
+from unittest.mock import patch
 
 import pytest
+from requests import ConnectionError, Session
 
 from django_shedlock.locks.lock import Lock
 from django_shedlock.providers import etcd_gateway as gateway
@@ -15,10 +18,17 @@ from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.etcd import EtcdLockProvider
 from django_shedlock.providers.etcd_gateway import Known
 from django_shedlock.testing import LockProviderContract
+from django_shedlock.testing.contract.bad_records import (
+    FLAWS,
+    entry_with,
+    shown_flaw,
+)
 from django_shedlock.testing.contract.harness import Options
 from tests.support.etcd_fixtures import PATIENT, prefixes
 from tests.support.etcd_servers import ReachableEtcd
 from tests.support.ports import free_port
+
+ENDLESS_LEASE = entry_with(lease_seconds="1" * 400)
 
 
 def known(provider: EtcdLockProvider, name: str) -> tuple[Known, Known]:
@@ -27,8 +37,8 @@ def known(provider: EtcdLockProvider, name: str) -> tuple[Known, Known]:
     return version.record, version.holder
 
 
-def send(provider: EtcdLockProvider, *steps: dict[str, Any]) -> None:
-    provider.members.ask("kv/txn", {"success": steps})
+def send(provider: EtcdLockProvider, *steps: dict[str, Any]) -> tuple[Any, float]:
+    return provider.members.ask("kv/txn", {"success": steps})
 
 
 def put_record(provider: EtcdLockProvider, value: bytes, name: str = "job") -> None:
@@ -55,14 +65,59 @@ def shift(provider: EtcdLockProvider, name: str, by: timedelta) -> None:
         send(provider, gateway.delete_key(provider._keys(name)[1]))
 
 
+@contextmanager
+def lost_answers(
+    count: int,
+    meanwhile: Callable[[], object] = list,
+    error: type[Exception] = ConnectionError,
+) -> Iterator[None]:
+    """
+    Let etcd make so many changes, and the connection break before it says so.
+
+    Something happens ``meanwhile``.
+    """
+    post: Callable[..., Any] = Session.post
+    lost = 0
+
+    def fail(self: Any, url: str, **kwargs: Any) -> Any:
+        nonlocal lost
+        answer = post(self, url, **kwargs)
+        if lost < count and "compare" in kwargs["json"]:
+            lost += 1
+            meanwhile()
+            raise error("lost")
+        return answer
+
+    with patch.object(Session, "post", fail):
+        yield
+    assert lost
+
+
 class TestServer(LockProviderContract):
-    """One server, and a prefix for each test."""
+    """One server at two endpoints, as two members are, and a prefix for each test."""
 
     backend = EtcdLockProvider
 
     @pytest.fixture
     def options(self, running_etcd: ReachableEtcd) -> Options:
-        return {"endpoints": running_etcd.url, "prefix": next(prefixes), **PATIENT}
+        endpoints = [running_etcd.url, running_etcd.url]
+        return {"endpoints": endpoints, "prefix": next(prefixes), **PATIENT}
+
+    @pytest.fixture(params=[*FLAWS, ENDLESS_LEASE], ids=shown_flaw)
+    def flaw(self, request: pytest.FixtureRequest) -> Any:
+        return request.param
+
+    @contextmanager
+    def lose_replies(self, provider: Any, count: int) -> Iterator[None]:
+        with lost_answers(count):
+            yield
+
+    def spoil_record(self, provider: Any, name: str, flaw: bytes) -> None:
+        send(provider, *(gateway.put_key(key, flaw) for key in provider._keys(name)))
+
+    def raw_record(self, provider: Any, name: str) -> object:
+        steps = [*map(gateway.read_key, provider._keys(name))]
+        return provider.members.ask("kv/txn", {"success": steps})[0]["responses"]
 
     @pytest.fixture
     def unreachable_options(self) -> Options:

@@ -14,8 +14,15 @@ from django_shedlock.providers import etcd_gateway as gateway
 from django_shedlock.providers.etcd import EtcdLockProvider
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.testing.contract.harness import force_extend
-from tests.providers.etcd.test_contract import end_lease, known, put_record, send
-from tests.providers.etcd.test_requests import asked, lost_answers, two_endpoints
+from tests.providers.etcd.test_contract import (
+    end_lease,
+    known,
+    lost_answers,
+    put_record,
+    send,
+)
+from tests.providers.etcd.test_requests import asked
+from tests.support.etcd_fixtures import PATIENT, prefixes
 from tests.support.etcd_servers import ReachableEtcd
 from tests.support.locks import MINUTE, configure, status_of, take_from, try_from
 
@@ -159,28 +166,18 @@ def test_deleted_record_frees_no_lock(locks: EtcdLockProvider) -> None:
     assert status_of(locks, "job").state.name == "FREE"
 
 
-def test_lease_in_use_is_not_revoked(
-    running_etcd: ReachableEtcd, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lease_in_use_is_not_revoked(running_etcd: ReachableEtcd) -> None:
     """Not even by the one who granted it, and could not see that it was used."""
-    locks = two_endpoints(running_etcd)
+    endpoints = [running_etcd.url, running_etcd.url]
+    locks = EtcdLockProvider(
+        "default", endpoints=endpoints, prefix=next(prefixes), **PATIENT
+    )
     lock = take_from(locks, LockConfiguration("job", HOUR, MINUTE))
     schedule = Schedule("0 8 * * *", "UTC")
-    with lost_answers(monkeypatch, 1, lambda: locks.register("job", schedule)):
+    with lost_answers(1, lambda: locks.register("job", schedule)):
         locks.release(lock)
     assert left(locks) > 30
     holder = try_from(locks, configure())
     assert isinstance(holder, LockHolder)
     assert status_of(locks, "job").schedule_state.schedule == schedule
     locks.members.clients.close()
-
-
-def test_token_grows_over_a_deleted_record(locks: EtcdLockProvider) -> None:
-    """It is at least the store's revision."""
-    tokens = []
-    for _ in range(3):
-        lock = take_from(locks, configure())
-        tokens.append(lock.fencing_token or 0)
-        assert locks.release(lock)
-        send(locks, gateway.delete_key(locks._keys("job")[0]))
-    assert tokens == sorted(set(tokens))

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
+from requests import Response, Session
+from urllib3.connection import HTTPConnection
 
-from django_shedlock.durations import LONGEST_DURATION
 from django_shedlock.exceptions import InvalidLockConfiguration, LockProviderError
 from django_shedlock.locks.configuration import LockConfiguration
-from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.status import LockHolder
 from django_shedlock.providers import etcd_gateway as gateway
 from django_shedlock.providers.etcd import EtcdLockProvider
 from django_shedlock.providers.etcd_gateway import Members
-from tests.providers.etcd.test_contract import put_record, send
+from django_shedlock.testing.contract.bad_records import entry_with
+from tests.providers.etcd.test_contract import known, lost_answers, put_record, send
 from tests.support.etcd_fixtures import PATIENT, prefixes
 from tests.support.etcd_servers import ReachableEtcd
-from tests.support.forks import assert_child_connects_anew, forked
-from tests.support.locks import MINUTE, configure, status_of, take_from, try_from
+from tests.support.locks import MINUTE, configure, take_from, try_from
 from tests.support.ports import free_port
 
 
@@ -60,58 +60,27 @@ def test_round_trips(locks: EtcdLockProvider, monkeypatch: pytest.MonkeyPatch) -
     assert paths == ["kv/txn"]
 
 
-@pytest.mark.parametrize("name", ["grün", "a/b", "*", "a b"], ids=repr)
-def test_names_are_taken_literally(locks: EtcdLockProvider, name: str) -> None:
-    """Whatever characters they have."""
-    take_from(locks, configure(name))
-    take_from(locks, configure("job"))
-    assert [s.name for s in locks.statuses()] == sorted([name, "job"])
-    assert set(locks.names()) == {name, "job"}
-    assert status_of(locks, name).remaining
+def test_values_are_short(locks: EtcdLockProvider) -> None:
+    """They leave out what is unknown, and the holder's key also what the job did."""
+    put_record(locks, entry_with(of_tomorrow="null"))
+    take_from(locks, configure())
+    record, holder = (json.loads(key.value) for key in known(locks, "job"))
+    assert [field for field, value in record.items() if value is None] == [
+        "of_tomorrow"
+    ]
+    job_fields = {"failures", "mark"}
+    assert record.keys() - holder.keys() >= job_fields
+    assert holder.items() <= record.items()
 
 
-def numbered(**changed: str) -> bytes:
-    """Return a record with these values, as JSON."""
-    times = dict.fromkeys(("locked_at", "lock_until", "lock_at_least_until"), "1")
-    pairs = {"locked_by": '"me"', **times, **changed}.items()
-    text = ", ".join(f'"{field}": {value}' for field, value in pairs)
-    return f"{{{text}}}".encode()
-
-
-@pytest.mark.parametrize("is_held", [False, True], ids=["free", "held"])
-@pytest.mark.parametrize(
-    "value",
-    [
-        b"",
-        b"[]",
-        b"no JSON",
-        b'{"locked_by": 1}',
-        b"gr\xfcn",
-        b"[" * 100_000,
-        numbered(lock_until="NaN"),
-        numbered(lock_until="1e999"),
-        numbered(lock_until="null"),
-        numbered(lock_until="1" * 400),
-        numbered(locked_at="[]"),
-        numbered(lease_seconds="1" * 400),
-        numbered(locked_by='"\\ud800"'),
-    ],
-    ids=lambda value: value[-40:].decode(errors="replace"),
-)
-def test_unreadable_record(
-    locks: EtcdLockProvider, value: bytes, *, is_held: bool
-) -> None:
-    """It is told, and neither lost nor taken for a free lock."""
-    put_record(locks, value)
-    if is_held:
-        send(locks, gateway.put_key(locks._keys("job")[1], value))
-    take_from(locks, configure("other"))
-    broken, other = locks.statuses()
-    assert broken.unreadable
-    assert not other.unreadable
+def test_unreadable_record_of_a_free_lock(locks: EtcdLockProvider) -> None:
+    """It is reported, and not taken for the lock of nobody."""
+    put_record(locks, b"no JSON")
+    [status] = locks.statuses()
+    assert status.unreadable
     with pytest.raises(LockProviderError, match="'job'.*can't be read"):
         try_from(locks, configure())
-    assert known_value(locks) == value
+    assert known_value(locks) == b"no JSON"
 
 
 @pytest.mark.parametrize("kind", ["records", "holders"])
@@ -130,82 +99,107 @@ def test_name_that_is_no_text(locks: EtcdLockProvider, kind: str) -> None:
 
 def known_value(locks: EtcdLockProvider, name: str = "job") -> bytes:
     key = locks._keys(name)[0]
-    steps = [gateway.read_key(key)]
-    result, _ = locks.members.ask("kv/txn", {"success": steps})
-    return gateway.answers(result)[key].value
-
-
-def two_endpoints(running_etcd: ReachableEtcd, **options: Any) -> EtcdLockProvider:
-    """Return a provider with one server at two endpoints, as two members are."""
-    return EtcdLockProvider(
-        "default",
-        endpoints=[running_etcd.url, running_etcd.url],
-        prefix=next(prefixes),
-        **{**PATIENT, **options},
-    )
+    return gateway.Outcome.of(*send(locks, gateway.read_key(key))).of_key(key).value
 
 
 @contextmanager
-def lost_answers(
-    monkeypatch: pytest.MonkeyPatch, count: int, meanwhile: Callable[[], object] = list
+def changed_replies(
+    monkeypatch: pytest.MonkeyPatch, change: Callable[[Response], object], path: str
 ) -> Iterator[None]:
-    """
-    Let etcd make a change, and the connection break before it says so.
+    """Change what etcd replies to requests with this path."""
+    send: Callable[..., Response] = Session.send
 
-    So often, and something happens ``meanwhile``.
-    """
-    from etcd3gw import Etcd3Client
-    from etcd3gw.exceptions import ConnectionFailedError
-
-    post: Callable[..., Any] = Etcd3Client.post
-    left = [meanwhile] * count
-
-    def fail(self: Any, url: str, **kwargs: Any) -> Any:
-        answer = post(self, url, **kwargs)
-        if left and "compare" in kwargs["json"]:
-            left.pop()()
-            raise ConnectionFailedError("lost")
-        return answer
+    def changed(self: Session, request: Any, **options: Any) -> Response:
+        response = send(self, request, **options)
+        if request.path_url.endswith(path):
+            change(response)
+        return response
 
     with monkeypatch.context() as patch:
-        patch.setattr(Etcd3Client, "post", fail)
+        patch.setattr(Session, "send", changed)
         yield
-    assert not left
 
 
-def test_lost_answers(
-    running_etcd: ReachableEtcd, monkeypatch: pytest.MonkeyPatch
+def no_date(response: Response) -> None:
+    del response.headers["Date"]
+
+
+def replaced_by(text: str, status: int = 200, reason: str = "OK") -> Any:
+    def replace(response: Response) -> None:
+        response.status_code, response.reason = status, reason
+        response._content = text.encode()
+
+    return replace
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (no_date, "is not etcd"),
+        (replaced_by("<html>"), "is not etcd"),
+        (replaced_by("[]"), "is not etcd"),
+        (replaced_by("{}"), "is not etcd"),
+        (replaced_by("<html>", 502, "Bad Gateway"), "HTTP 502 Bad Gateway"),
+        (replaced_by('{"code": 14}', 503, "Bad"), "HTTP 503 Bad"),
+    ],
+    ids=["no date", "no JSON", "no object", "empty", "HTTP 502", "HTTP 503"],
+)
+def test_reply_that_is_not_of_etcd(
+    locks: EtcdLockProvider,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[Response], object],
+    said: str,
 ) -> None:
-    """The next member is asked, and the record tells that it was done already."""
-    locks = two_endpoints(running_etcd)
-    with lost_answers(monkeypatch, 1):
-        lock = take_from(locks, configure())
-    with lost_answers(monkeypatch, 1):
-        assert locks.extend(lock, MINUTE)
-    with lost_answers(monkeypatch, 1):
-        assert locks.release(lock)
-    assert isinstance(try_from(locks, configure()), Lock)
+    """Such a reply counts as a lost one, and the next call works."""
+    with changed_replies(monkeypatch, change, "/v3/kv/txn"):
+        with pytest.raises(LockProviderError, match=f"'job' in etcd.*{said}") as no:
+            try_from(locks, configure())
+    assert no.value.is_uncertain
+    assert take_from(locks, configure()).release()
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyError, OSError])
+def test_library_that_is_at_a_loss(
+    locks: EtcdLockProvider, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    """An error amid a request is a lost connection, and the next call has another."""
+
+    def fail(connection: HTTPConnection) -> None:
+        raise error("at a loss")
+
+    locks.clock()
+    with monkeypatch.context() as patch:
+        patch.setattr(HTTPConnection, "getresponse", fail)
+        with pytest.raises(LockProviderError, match="'job' in etcd.*at a loss") as no:
+            try_from(locks, configure())
+    assert no.value.is_uncertain
+    assert take_from(locks, configure()).release()
+
+
+def test_library_that_is_at_a_loss_at_one_member(
+    running_etcd: ReachableEtcd,
+) -> None:
+    """The next member is asked."""
+    endpoints = [running_etcd.url, running_etcd.url]
+    locks = EtcdLockProvider(
+        "default", endpoints=endpoints, prefix=next(prefixes), **PATIENT
+    )
+    with lost_answers(1, error=RuntimeError):
+        assert take_from(locks, configure()).release()
     locks.members.clients.close()
 
 
-def test_all_answers_lost(
-    running_etcd: ReachableEtcd, monkeypatch: pytest.MonkeyPatch
+def test_lost_answer_before_a_member_that_is_away(
+    running_etcd: ReachableEtcd,
 ) -> None:
-    """Nobody knows whether it was done, and the error says so."""
-    locks = two_endpoints(running_etcd)
-    with lost_answers(monkeypatch, 2):
-        with pytest.raises(LockProviderError, match="'job'.*lost") as failure:
+    """One answer that was lost is enough for nobody to know."""
+    endpoints = [running_etcd.url, f"http://127.0.0.1:{free_port()}"]
+    locks = EtcdLockProvider("default", endpoints=endpoints, prefix=next(prefixes))
+    with lost_answers(1):
+        with pytest.raises(LockProviderError, match="'job'.*refused") as failure:
             try_from(locks, configure())
     assert failure.value.is_uncertain
     locks.members.clients.close()
-
-
-def test_nobody_listens() -> None:
-    """Then it is certain that nothing was done."""
-    locks = EtcdLockProvider("default", endpoints=f"http://127.0.0.1:{free_port()}")
-    with pytest.raises(LockProviderError, match="'job' in etcd") as failure:
-        try_from(locks, configure())
-    assert not failure.value.is_uncertain
 
 
 def test_endpoint_that_nobody_listens_on(running_etcd: ReachableEtcd) -> None:
@@ -213,16 +207,16 @@ def test_endpoint_that_nobody_listens_on(running_etcd: ReachableEtcd) -> None:
     endpoints = [f"http://127.0.0.1:{free_port()}", running_etcd.url]
     locks = EtcdLockProvider("default", endpoints=endpoints, prefix=next(prefixes))
     assert take_from(locks, configure()).release()
-    [first, _] = locks.members.clients.get()
-    assert first.port == urlsplit(running_etcd.url).port
+    assert locks.members.clients.get().urls == endpoints[::-1]
     locks.members.clients.close()
 
 
-def test_forked_child_connects_anew(locks: EtcdLockProvider) -> None:
-    """It uses none of its parent's connections."""
-    assert_child_connects_anew(locks)
-    ours = locks.members.clients.get()
-    assert forked(lambda: locks.members.clients.get() is not ours)
+def test_port_of_an_endpoint() -> None:
+    """It is etcd's own unless the endpoint names one."""
+    endpoints = ["https://one", "http://[::1]/", "http://two:1"]
+    locks = EtcdLockProvider("default", endpoints=endpoints)
+    urls = locks.members.connect().urls
+    assert urls == ["https://one:2379", "http://[::1]:2379", "http://two:1"]
 
 
 def test_lease_below_a_second() -> None:
@@ -230,9 +224,3 @@ def test_lease_below_a_second() -> None:
     locks = EtcdLockProvider("default", endpoints="http://127.0.0.1:1")
     with pytest.raises(InvalidLockConfiguration, match="too short"):
         try_from(locks, LockConfiguration("job", timedelta(milliseconds=999)))
-
-
-def test_longest_lease(locks: EtcdLockProvider) -> None:
-    """etcd has leases as long as any lock's."""
-    take_from(locks, LockConfiguration("job", LONGEST_DURATION))
-    assert isinstance(try_from(locks, configure()), LockHolder)

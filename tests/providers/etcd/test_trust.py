@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from requests import Session
 
 from django_shedlock.checks import check_providers
 from django_shedlock.exceptions import LockProviderError
@@ -103,6 +104,21 @@ def test_environment_logs_nobody_in(guarded: EtcdServer) -> None:
         assert take_from(locks, configure()).release()
 
 
+def test_certificate_of_the_client(
+    certificates: tuple[Certificate, Certificate], tmp_path: Path
+) -> None:
+    """A server that wants one gets it."""
+    ours, _ = certificates
+    wants = ("--client-cert-auth", "--trusted-ca-file", ours.path)
+    with etcd_servers(tmp_path, 1, ours, wants) as [server]:
+        with locks_of([server.url], ca_cert=ours.path) as locks:
+            with pytest.raises(LockProviderError, match="'job' in etcd"):
+                try_from(locks, configure())
+        own = {"cert_cert": ours.path, "cert_key": ours.key}
+        with locks_of([server.url], ca_cert=ours.path, **own) as locks:
+            assert take_from(locks, configure()).release()
+
+
 @pytest.mark.parametrize("option", ["ca_cert", "cert_cert", "cert_key"])
 def test_missing_file(
     settings: Any,
@@ -130,7 +146,7 @@ def test_login(guarded: EtcdServer) -> None:
         assert locks.extend(lock, configure().lock_at_most_for)
         assert [status.name for status in locks.statuses()] == ["job"]
         assert lock.release()
-        locks.clock()
+        assert locks.check_store([]) == []
 
 
 def test_threads_share_a_login(
@@ -146,17 +162,15 @@ def test_threads_share_a_login(
 
 def logins_of(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Collect the logins."""
-    from etcd3gw import Etcd3Client
-
     logins: list[str] = []
-    post = Etcd3Client.post
+    post: Callable[..., Any] = Session.post
 
     def spy(self: Any, url: str, **kwargs: Any) -> Any:
         if url.endswith("/auth/authenticate"):
             logins.append(url)
         return post(self, url, **kwargs)
 
-    monkeypatch.setattr(Etcd3Client, "post", spy)
+    monkeypatch.setattr(Session, "post", spy)
     return logins
 
 
