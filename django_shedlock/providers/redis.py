@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 from django.core.checks import CheckMessage
 
 from django_shedlock.durations import Duration, option_duration
-from django_shedlock.exceptions import LockProviderError, described
+from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.status import LockHolder, LockStatus
 from django_shedlock.providers import redis_records as records
@@ -45,6 +45,7 @@ class RedisLockProvider(ServerLockProvider[str, ListedHash]):
     store: str = "Redis"
     library: str = "redis-py"
     extra: str = "redis"
+    address: str = "url"
 
     def __init__(
         self,
@@ -101,6 +102,7 @@ class RedisLockProvider(ServerLockProvider[str, ListedHash]):
         """See EntryLockProvider.read(). The version is the mark of the last change."""
         with self.asking("read", name):
             now, found = self.server.run(name, records.ScriptCall(records.Script.READ))
+            raise_refusal(found)
         if isinstance(found, list):
             found = dict(zip(found[::2], found[1::2], strict=True))
         return records.parse(found, now / 1e6)
@@ -152,8 +154,7 @@ class RedisLockProvider(ServerLockProvider[str, ListedHash]):
                         pipeline.hgetall(self.server.key(name))
                     hashes = pipeline.execute(raise_on_error=False)
                 for found in hashes:
-                    if isinstance(found, Exception) and "WRONGTYPE" not in str(found):
-                        raise found
+                    raise_refusal(found)
             for name, found in zip(batch, hashes, strict=True):
                 raw = name.encode(errors="surrogateescape")
                 shown = raw.decode(errors="backslashreplace")
@@ -190,8 +191,8 @@ class RedisLockProvider(ServerLockProvider[str, ListedHash]):
             return None
         was_sent = not isinstance(error.__context__, ConnectionRefusedError)
         lost = (of_redis.ConnectionError, of_redis.TimeoutError, OSError)
-        text = described(error).partition(" script: ")[0].rstrip(".")
-        return text + _advice(text), was_sent and isinstance(error, lost)
+        text = self.server.explained(error)
+        return text, was_sent and isinstance(error, lost)
 
     def check_store(self, databases: Sequence[str]) -> list[CheckMessage]:
         """See LockProvider.check_store(). It also warns of servers that lose keys."""
@@ -200,15 +201,7 @@ class RedisLockProvider(ServerLockProvider[str, ListedHash]):
         return wrong or list(self.server.warnings(where))
 
 
-def _advice(text: str) -> str:
-    """Return what to do about an error with this text, after a full stop."""
-    advice = ""
-    if "OutOfMemoryError" in text:
-        advice += ". Give the server more memory, or delete what nobody needs"
-    if "ReadOnlyError" in text:
-        advice += ". It is a replica: let `url` name the master"
-    if "WRONGTYPE" in text:
-        advice += (
-            ". Somebody else's key has its name: delete that, or change the prefix"
-        )
-    return advice
+def raise_refusal(found: Any) -> None:
+    """Raise the server's error, unless it is about the type of one key."""
+    if isinstance(found, Exception) and "WRONGTYPE" not in str(found):
+        raise found

@@ -1,5 +1,6 @@
 """Ask Redis: one server, the master that Sentinel names, or a cluster."""
 
+import re
 from collections.abc import Iterator
 from datetime import timedelta
 from hashlib import sha1
@@ -9,10 +10,30 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from django.core.checks import CheckMessage, Warning
 
 from django_shedlock.durations import option_duration
+from django_shedlock.exceptions import described
 from django_shedlock.providers.redis_records import Script, ScriptCall
 from django_shedlock.providers.servers import Clients, shown_url
 
 LIMIT_NAMES = ("socket_timeout", "socket_connect_timeout")
+ADVICE = {
+    "AuthenticationError": "Correct the user and the password",
+    "BUSY ": "A script runs too long: wait, or SCRIPT KILL; SHUTDOWN would lose locks",
+    "BusyLoadingError": "It still loads its data: wait until it has",
+    "Cluster mode is not": "Give the user +cluster|slots, or name no cluster in `url`",
+    "ClusterDownError": "A part of the cluster is missing: start its servers",
+    "MISCONF": "It can't save its data: make room on its disk, or repair it",
+    "NOREPLICAS": "Start the replicas that its min-replicas-to-write requires",
+    "OutOfMemoryError": "Give the server more memory, or delete what nobody needs",
+    "ReadOnlyError": "It is a replica: let `url` name the master",
+    "SlotNotCoveredError": "A part of the cluster is missing: start its servers",
+    "WRONGTYPE": "Another program uses that key: correct the `prefix` of this provider",
+}
+"""What to do about an error whose text contains this."""
+SCRIPT_COMMANDS = {
+    command.lower()
+    for script in Script
+    for command in re.findall(r"redis\.p?call\('(\w+)'", script)
+}
 
 
 class Unconfirmed(Exception):
@@ -152,10 +173,12 @@ class RedisServer:
         return f"{self._prefix}{{{name}}}".encode(errors="surrogateescape")
 
     def _confirmed(self, answer: Any, replicas: Any) -> Any:
-        for each in (answer, replicas):
-            if isinstance(each, Exception):
-                raise each
+        if isinstance(answer, Exception):
+            raise answer
         was_done = answer[0] if isinstance(answer, list) else answer
+        if was_done == 1 and isinstance(replicas, Exception):
+            text = f"the replicas can't confirm it: {self.explained(replicas)}"
+            raise Unconfirmed(text) from replicas
         if was_done == 1 and replicas < self.replicas:
             raise Unconfirmed(
                 f"only {replicas} of {self.replicas} replicas have it, so it does not "
@@ -163,17 +186,49 @@ class RedisServer:
             )
         return answer
 
+    def explained(self, error: Exception) -> str:
+        """Return the text of an error of redis-py, and what to do about it."""
+        place_in_script = r" script: ([\da-f]{40}, )?on @user_script:.*"
+        text = re.sub(place_in_script, "", described(error)).rstrip(".")
+        if "handshake operation timed out" in str(error.__context__):
+            text += ": its SSL handshake got no answer"  # as from a server without TLS
+        advice = [each for known, each in ADVICE.items() if known in text]
+        if rights := self._missing_rights(text):
+            advice.append(f"Give the user {rights}")
+        return ". ".join([text, *advice])
+
+    def _missing_rights(self, text: str) -> str:
+        """Return the rights that the user lacks, as ``ACL SETUSER`` writes them."""
+        if named := re.search(r"run the '([^']+)' command", text):
+            return f"+{named[1]}"
+        if "NoPermissionError" in text and "key" in text:
+            return f"~{self._prefix}*"
+        # Of a script's commands, Redis 7.0 does not say which it refuses.
+        if "executing the script can't" in text:
+            return " ".join(f"+{command}" for command in sorted(SCRIPT_COMMANDS))
+        return ""
+
     def warnings(self, of: str) -> Iterator[CheckMessage]:
         """
-        Return a warning for each server with locks that may lose them.
+        Return a warning for each server that may lose locks, or does not say so.
 
         ``of`` names the provider in the texts.
         """
         client, is_cluster = self.clients.get(), self.kind == "cluster"
         for node in client.get_primaries() if is_cluster else [None]:
-            info = client.info(target_nodes=node) if node else client.info()
             where = f"A Redis server of {of}" + (f" ({node.name})" if node else "")
-            if info["role"] != "master":
+            info, reason = {}, "INFO lacks that"
+            try:
+                info = client.info(target_nodes=node) if node else client.info()
+            except Exception as error:  # also what redis-py can't read
+                reason = self.explained(error)
+            needed = ("role", "maxmemory", "maxmemory_policy")
+            if missing := [name for name in needed if name not in info]:
+                text = f"{where} does not report its {', '.join(missing)}, so it may "
+                text += f"be a replica, or delete locks to make room: {reason}."
+                hint = "Allow INFO, or look at the server yourself and silence this."
+                yield Warning(text, hint=hint, id="shedlock.W016")
+            if info.get("role", "master") != "master":
                 text = f"{where} is a replica, which refuses locks, or loses them."
                 hint = "Let `url` name the master, or the sentinels that know it."
                 yield Warning(text, hint=hint, id="shedlock.W017")

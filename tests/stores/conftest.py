@@ -15,7 +15,12 @@ from tests.support.etcd_fixtures import prefixes, running_etcd
 from tests.support.jobs import only_jobs_of
 from tests.support.mongodb_fixtures import mongodb
 from tests.support.ports import free_port
-from tests.support.redis_fixtures import running_own_redis, running_redis, server
+from tests.support.redis_fixtures import (
+    redis_program,
+    running_own_redis,
+    running_redis,
+    server,
+)
 from tests.support.redis_servers import PATIENT
 from tests.support.zookeeper_fixtures import (
     own_zookeeper,
@@ -24,7 +29,7 @@ from tests.support.zookeeper_fixtures import (
 )
 
 __all__ = ["dynamodb", "mongodb", "own_zookeeper", "running_etcd", "running_own_redis"]
-__all__ += ["running_redis", "running_zookeeper", "server"]
+__all__ += ["redis_program", "running_redis", "running_zookeeper", "server"]
 
 PROVIDERS = "django_shedlock.providers"
 DATABASE = f"{PROVIDERS}.database.DatabaseLockProvider"

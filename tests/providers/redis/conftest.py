@@ -1,20 +1,31 @@
-"""Servers for each process of the tests, or one that the environment names."""
+"""Redis and Valkey for each process of the tests, or what the environment names."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
 
 from tests.support.redis_fixtures import (
+    REDIS_STORE_VARIABLE,
     own_redis,
     running_own_redis,
     running_redis,
     server,
 )
-from tests.support.redis_servers import RedisServer, cluster
+from tests.support.redis_servers import PROGRAMS, RedisServer, cluster
 
 __all__ = ["own_redis", "running_own_redis", "running_redis", "server"]
+
+# A server that the environment names is tested once.
+OWN_PROGRAMS = PROGRAMS[:1] if os.environ.get(REDIS_STORE_VARIABLE) else PROGRAMS
+
+
+@pytest.fixture(scope="session", params=OWN_PROGRAMS)
+def redis_program(request: pytest.FixtureRequest) -> str:
+    """Let each test of one server run on Redis, and on Valkey."""
+    return str(request.param)
 
 
 @pytest.fixture(scope="session")

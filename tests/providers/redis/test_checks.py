@@ -12,7 +12,12 @@ from django_shedlock.exceptions import LockProviderError
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.redis import RedisLockProvider
 from tests.support.locks import configure, try_from
-from tests.support.redis_servers import RedisServer, follow, redis_servers
+from tests.support.redis_servers import (
+    ReachableRedis,
+    RedisServer,
+    follow,
+    redis_servers,
+)
 
 BACKEND = "django_shedlock.providers.redis.RedisLockProvider"
 
@@ -123,6 +128,33 @@ def test_w016_each_server_of_a_cluster(
             server.ask("CONFIG", "SET", "maxmemory-policy", "noeviction")
         assert message.id == "shedlock.W016"
         assert f"'default'] (127.0.0.1:{server.port}) deletes" in message.msg
+
+
+@pytest.mark.parametrize(
+    ("info", "unseen", "ids"),
+    [
+        ({}, "role, maxmemory, maxmemory_policy", ["W016"]),
+        ({"role": "slave"}, "maxmemory, maxmemory_policy", ["W016", "W017"]),
+        (None, "role, maxmemory, maxmemory_policy", ["W016"]),
+    ],
+    ids=["nothing", "a part", "nonsense"],
+)
+def test_w016_server_that_reports_less(
+    settings: Any,
+    server: ReachableRedis,
+    monkeypatch: pytest.MonkeyPatch,
+    info: Any,
+    unseen: str,
+    ids: list[str],
+) -> None:
+    """What INFO does not have is named, and the rest is looked at."""
+    use(settings, url=server.url)
+    client = get_provider().server.clients.get()  # type: ignore[attr-defined]
+    client.set_response_callback("INFO", lambda text: {**info})
+    messages = check_stores()
+    assert [message.id.removeprefix("shedlock.") for message in messages] == ids
+    assert f"does not report its {unseen}, so it may be a replica" in messages[0].msg
+    assert "Allow INFO" in messages[0].hint
 
 
 @pytest.mark.parametrize("is_writable", [False, True], ids=["read-only", "writable"])

@@ -8,32 +8,17 @@ from typing import Any
 
 import pytest
 
-from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks.status import LockHolder, LockState
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.base import LockQuery
 from django_shedlock.providers.redis import RedisLockProvider
-from tests.providers.redis.test_requests import SCHEDULED
+from tests.providers.redis.test_contract import FLAWS
 from tests.support.commands import call
 from tests.support.locks import configure, status_of, take_from, try_from
 from tests.support.redis_servers import PATIENT, ReachableRedis
 
 KEY = "shedlock:{job}"
 NO_UTF_8 = b"shedlock:{j\xffb}"
-FOREIGN: dict[str, list[tuple[Any, ...]]] = {
-    "a text": [("SET", KEY, "theirs")],
-    "a list": [("RPUSH", KEY, "theirs")],
-    "another hash": [("HSET", KEY, "theirs", "1")],
-    "incomplete": [("HSET", KEY, "until", "1")],
-    "1e30": [("HSET", KEY, "until", "1e30")],
-    "10**30": [("HSET", KEY, "until", 10**30)],
-    "10**5000": [("HSET", KEY, "until", "9" * 5000)],
-    "nan": [("HSET", KEY, "until", "nan")],
-    "inf": [("HSET", KEY, "until", "-inf")],
-    "hexadecimal": [("HSET", KEY, "until", "0x10")],
-    "no time": [("HSET", KEY, "until", "soon")],
-}
-"""What is done to a record, or to a key without one."""
 REASONS = {
     "a text": "WRONGTYPE Operation against a key holding the wrong kind of value",
     "another hash": "the field 'by' is missing",
@@ -53,16 +38,16 @@ def locks(server: ReachableRedis, settings: Any) -> Iterator[RedisLockProvider]:
     provider.server.clients.close()
 
 
-@pytest.fixture(params=FOREIGN)
+@pytest.fixture(params=FLAWS)
 def kind(
     request: pytest.FixtureRequest, locks: RedisLockProvider, server: ReachableRedis
 ) -> str:
     """Put something under the name of a lock, beside another lock that is held."""
-    [(command, key, *what)] = FOREIGN[request.param]
+    command, *what = FLAWS[request.param]
     take_from(locks, configure("other"))
-    if what[0] == "until" and request.param != "incomplete":
+    if "by" in what:
         take_from(locks, configure("job"))
-    server.ask(command, key, *what)
+    server.ask(str(command), KEY, *what)
     return str(request.param)
 
 
@@ -77,19 +62,6 @@ def test_key_is_one_unreadable_record(locks: RedisLockProvider, kind: str) -> No
     assert len(found["job"].unreadable) < 100
     assert locks.count() == 2
     assert locks.count(LockQuery(states={LockState.RUNNING})) == 1
-
-
-@pytest.mark.parametrize("wanted", [configure(), SCHEDULED], ids=["plain", "tick"])
-def test_its_lock_is_not_acquired(
-    locks: RedisLockProvider, server: ReachableRedis, kind: str, wanted: Any
-) -> None:
-    """The error names the lock and says what to do; what is there stays."""
-    before = locks.server.clients.get().dump(KEY)
-    with pytest.raises(LockProviderError, match=r"'job'.*[Cc]orrect|delete") as error:
-        try_from(locks, wanted)
-    assert "'job'" in str(error.value)
-    assert locks.server.clients.get().dump(KEY) == before
-    assert isinstance(try_from(locks, configure("other")), LockHolder)
 
 
 def test_name_that_is_no_utf_8(

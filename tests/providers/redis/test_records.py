@@ -14,7 +14,6 @@ from django_shedlock.locks.status import LockHolder
 from django_shedlock.providers.base import LockQuery
 from django_shedlock.providers.redis import RedisLockProvider
 from django_shedlock.schedules.cron import Schedule
-from django_shedlock.schedules.state import Start, Trigger
 from tests.providers.redis.test_contract import shift
 from tests.support.locks import (
     MINUTE,
@@ -25,7 +24,6 @@ from tests.support.locks import (
     try_from,
 )
 from tests.support.redis_servers import PATIENT, ReachableRedis
-from tests.support.waiting import wait_for
 
 HOUR_IN_MS = 3_600_000
 SCHEDULE = Schedule("0 8 * * *", "UTC")
@@ -114,19 +112,18 @@ def test_request_stays_for_the_retention_of_its_record(
     assert server.ask("PTTL", "shedlock:{job}") > HOUR_IN_MS - 60_000
 
 
-def test_field_of_a_newer_version_stays(
-    locks: RedisLockProvider, server: ReachableRedis
+@pytest.mark.parametrize("least", ["", "x", "nan", "1.0", "-1", "2"])
+def test_format_is_read_alike(
+    locks: RedisLockProvider, server: ReachableRedis, least: str
 ) -> None:
-    """Each step leaves the fields alone that this version does not know."""
+    """The scripts and Python refuse the same records, with the same advice."""
     lock = take_from(locks, configure("job"))
-    server.ask("HSET", "shedlock:{job}", "later", "kept")
-    locks.request_run("job", "alice", "again")
-    assert locks.extend(lock, MINUTE)
-    assert locks.release(lock)
-    locks.register("job", SCHEDULE)
-    assert force_release(locks, "job") is False
-    take_from(locks, configure("job"))
-    assert server.ask("HGET", "shedlock:{job}", "later") == "kept"
+    server.ask("HSET", "shedlock:{job}", "min_format", least)
+    assert "upgrade this process" in status_of(locks, "job").unreadable
+    with pytest.raises(LockProviderError, match="newer version"):
+        try_from(locks, configure("job"))
+    with pytest.raises(LockProviderError, match="newer version"):
+        lock.release()
 
 
 @pytest.mark.parametrize("field", ["started_at", "failures", "usual", "asked_at"])
@@ -156,21 +153,6 @@ def test_record_with_a_schedule_stays(
         assert locks.extend(lock, MINUTE)
         assert locks.release(lock)
         assert server.ask("PTTL", "shedlock:{job}") == -1
-
-
-def test_token_grows_over_a_forgotten_record(
-    locks: RedisLockProvider, server: ReachableRedis
-) -> None:
-    """The server's clock begins the count, so no number comes twice."""
-    before = [take_token(locks) for _ in range(3)]
-    assert before == sorted(set(before))
-    server.empty()
-    wait_for(lambda: locks.clock() * 1000 > before[-1] + 1)  # they may run ahead
-    assert take_token(locks) > before[-1]
-    server.empty()
-    locks.register("job", SCHEDULE)
-    shift(locks, "job", timedelta(days=2))
-    assert take_token(locks, SCHEDULED) > before[-1]
 
 
 def take_token(
@@ -272,58 +254,3 @@ def test_abandoned_run_whose_start_is_unreadable(
     assert lock.abandoned.started_at is None
     job = status_of(locks, "job").job
     assert (job.started_at, job.failures) == (None, 1)
-
-
-def test_heartbeat_is_of_this_acquisition(locks: RedisLockProvider) -> None:
-    """What a former holder extended tells nothing of the present one."""
-    former = take_from(locks, configure())
-    assert locks.extend(former, MINUTE)
-    status = status_of(locks, "job")
-    assert status.heartbeat_at is not None
-    assert locks.release(former)
-    take_from(locks, configure())
-    status = status_of(locks, "job")
-    assert status.heartbeat_at is None
-
-
-def test_lease_of_the_server_decides(locks: RedisLockProvider) -> None:
-    """A lease that is over there is over, whatever the holder believes."""
-    lock = take_from(locks, configure())
-    shift(locks, "job", timedelta(minutes=1))
-    assert not locks.extend(lock, MINUTE)
-    other = take_from(locks, configure())
-    assert not locks.release(lock)
-    assert locks.release(other)
-
-
-def test_lock_is_kept_no_longer_though_the_clock_is_set_back(
-    locks: RedisLockProvider, server: ReachableRedis
-) -> None:
-    """A lock_at_least_for that began in the future ends as if it began now."""
-    lock = take_from(locks, LockConfiguration("job", 2 * MINUTE, MINUTE))
-    server.ask("HINCRBY", "shedlock:{job}", "least", HOUR_IN_MS * 1000)
-    assert locks.release(lock)
-    status = status_of(locks, "job")
-    assert timedelta(0) < status.remaining <= MINUTE
-
-
-def test_write_notices_an_extension(locks: RedisLockProvider) -> None:
-    """Nobody writes what he read before the holder extended its lease."""
-    lock = take_from(locks, configure())
-    entry, version, _ = locks.read("job")
-    assert entry is not None
-    assert locks.extend(lock, 2 * MINUTE)
-    assert not locks.write("job", entry, version)
-    status = status_of(locks, "job")
-    assert status.remaining > MINUTE
-
-
-def test_operator_runs_a_kept_lock(locks: RedisLockProvider) -> None:
-    """One that only lock_at_least_for keeps, and no other one."""
-    kept = LockConfiguration("job", MINUTE, MINUTE)
-    by_hand = LockConfiguration("job", MINUTE, start=Start(Trigger.OPERATOR))
-    lock = take_from(locks, kept)
-    assert not isinstance(try_from(locks, by_hand), Lock)
-    assert locks.release(lock)
-    assert not isinstance(try_from(locks, kept), Lock)
-    assert isinstance(try_from(locks, by_hand), Lock)

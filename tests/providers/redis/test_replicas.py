@@ -17,8 +17,8 @@ from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.status import LockHolder
 from django_shedlock.providers.redis import RedisLockProvider
-from tests.providers.redis.test_contract import shift
-from tests.providers.redis.test_requests import SCHEDULE, SCHEDULED, lost_answers
+from tests.providers.redis.test_contract import lost_answers, shift
+from tests.providers.redis.test_requests import SCHEDULE, SCHEDULED
 from tests.support.locks import (
     LEASE,
     MINUTE,
@@ -186,9 +186,7 @@ def test_confirmed_extension_counts(servers: list[RedisServer]) -> None:
         assert lock.remaining() <= left
 
 
-def test_lost_answer_confirms_nothing(
-    servers: list[RedisServer], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lost_answer_confirms_nothing(servers: list[RedisServer]) -> None:
     """A request that is sent again, and has nothing to write, waits all the same."""
     with cut_off(servers) as (locks, network):
         locks.register("tick", SCHEDULE)
@@ -199,7 +197,7 @@ def test_lost_answer_confirms_nothing(
                 (configure(), PIPELINE_ERROR),
                 (replace(SCHEDULED, name="tick"), "0 of 1 replicas"),
             ):
-                with lost_answers(monkeypatch, 1):
+                with lost_answers(1):
                     with pytest.raises(LockProviderError, match=error):
                         try_from(locks, wanted)
 
