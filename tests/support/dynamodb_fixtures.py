@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -35,6 +36,14 @@ def documented_table() -> dict[str, Any]:
         pairs = dict(each.split("=") for each in value.split(",") if "=" in each)
         asked[name] = [pairs] if pairs else value
     return asked
+
+
+def documented_actions() -> set[str]:
+    """Return the operations that the policy of the page allows."""
+    page = (ROOT / "docs/stores/dynamodb.rst").read_text(encoding="utf-8")
+    [policy] = re.findall(r"::\n\n((?: {4,}.*\n)+)", page)
+    [statement] = json.loads(policy)["Statement"]
+    return {action.removeprefix("dynamodb:") for action in statement["Action"]}
 
 
 @pytest.fixture

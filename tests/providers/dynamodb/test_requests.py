@@ -10,7 +10,6 @@ from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
-import botocore.endpoint
 import pytest
 from botocore.awsrequest import AWSResponse
 from botocore.exceptions import (
@@ -18,15 +17,20 @@ from botocore.exceptions import (
     EndpointConnectionError,
     ReadTimeoutError,
 )
-from botocore.httpsession import URLLib3Session
 
 from django_shedlock.exceptions import InvalidLockConfiguration, LockProviderError
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.status import JobState, LockHolder
-from django_shedlock.providers.dynamodb import REQUEST_TRIES, DynamoDBLockProvider
-from django_shedlock.providers.entries import Entry
-from tests.support.dynamodb_fixtures import LOGIN
-from tests.support.forks import assert_child_connects_anew, forked
+from django_shedlock.locks.status import JobState, LockHolder, LockState, LockStatus
+from django_shedlock.providers.base import LockQuery
+from django_shedlock.providers.dynamodb import (
+    BATCH_SIZE,
+    REQUEST_TRIES,
+    DynamoDBLockProvider,
+)
+from django_shedlock.schedules.cron import Schedule
+from django_shedlock.schedules.state import ScheduleState
+from tests.providers.dynamodb.test_contract import Reply, late, replies
+from tests.support.dynamodb_fixtures import LOGIN, documented_actions
 from tests.support.locks import (
     MINUTE,
     configure,
@@ -37,12 +41,9 @@ from tests.support.locks import (
     take_from,
     try_from,
 )
-from tests.support.ports import free_port
 from tests.support.proxies import proxy
 from tests.support.waiting import wait_for
 
-Reply = Callable[[Callable[[], Any]], Any]
-"""What becomes of a request that its argument carries out."""
 URL = "http://of.a.test"
 
 
@@ -74,7 +75,11 @@ def put(locks: DynamoDBLockProvider, item: Any) -> None:
 
 
 def test_requests_of_a_lock(locks: DynamoDBLockProvider) -> None:
-    """Two for each step, one for a lock that is held; each read is consistent."""
+    """
+    Two for each step, one for a lock that is held; each read is consistent.
+
+    The policy of the page allows these, and no others.
+    """
     with expected(locks, "GetItem", "PutItem") as sent:
         lock = take_from(locks, configure())
     assert sent[0]["ConsistentRead"]
@@ -87,8 +92,12 @@ def test_requests_of_a_lock(locks: DynamoDBLockProvider) -> None:
     with expected(locks, "Scan") as sent:
         locks.statuses()
     assert sent[0]["ConsistentRead"]
+    with expected(locks, "BatchGetItem") as sent:
+        locks.statuses(LockQuery(names=["job", "other"]))
+    assert sent[0]["RequestItems"][locks.table]["ConsistentRead"]
     with expected(locks, "GetItem"):
         locks.now()
+    assert documented_actions() == {"GetItem", "PutItem", "BatchGetItem", "Scan"}
 
 
 def test_list_in_pages(locks: DynamoDBLockProvider) -> None:
@@ -105,13 +114,78 @@ def test_list_in_pages(locks: DynamoDBLockProvider) -> None:
     assert [status.name for status in locks.statuses()] == ["a", "b", "c"]
 
 
-@pytest.mark.parametrize("name", ["grün", "a/b", ":seen", "#name", "a b"], ids=repr)
-def test_names_are_taken_literally(locks: DynamoDBLockProvider, name: str) -> None:
-    """Whatever characters they have."""
-    take_from(locks, configure(name))
-    take_from(locks, configure("job"))
-    assert set(locks.names()) == {name, "job"}
-    assert status_of(locks, name).remaining
+def test_pages_that_come_again(locks: DynamoDBLockProvider) -> None:
+    """A server that never ends its list is asked no more."""
+    for name in "abc":
+        take_from(locks, configure(name))
+    last = iter("abcabcabc")
+
+    def go_on(parsed: Any, **_: Any) -> None:
+        parsed["LastEvaluatedKey"] = {"name": {"S": next(last)}}
+
+    events = locks.clients.get().meta.events
+    events.register("after-call.dynamodb.Scan", go_on)
+    with pytest.raises(LockProviderError, match="locks in DynamoDB.*again and again"):
+        locks.names()
+    assert next(last) == "b"
+
+
+def put_copies(locks: DynamoDBLockProvider, names: list[str]) -> None:
+    """Let these locks be held, as ``job`` is."""
+    item = item_of(locks)
+    for start in range(0, len(names), 25):
+        puts = [
+            {"PutRequest": {"Item": {**item, "name": {"S": name}}}}
+            for name in names[start : start + 25]
+        ]
+        locks.clients.get().batch_write_item(RequestItems={locks.table: puts})
+
+
+def test_many_names(locks: DynamoDBLockProvider) -> None:
+    """DynamoDB reads a hundred in one request, and no name twice."""
+    take_from(locks, configure())
+    names = [f"job {number:03}" for number in range(2 * BATCH_SIZE + 1)]
+    there = names[: BATCH_SIZE + 10]
+    put_copies(locks, there)
+    with expected(locks, *["BatchGetItem"] * 3):
+        found = locks.statuses(LockQuery(names=[*names, *names]))
+    assert [status.name for status in found] == there
+    with expected(locks):
+        assert not list(locks.statuses(LockQuery(names=[])))
+
+
+def left_unread(locks: DynamoDBLockProvider, read: int) -> Callable[..., None]:
+    """Return what lets DynamoDB read that many of the names in each request."""
+
+    def leave(parsed: Any, **_: Any) -> None:
+        items = parsed["Responses"][locks.table]
+        keys = [{"name": item["name"]} for item in items[read:]]
+        parsed["Responses"][locks.table] = items[:read]
+        parsed["UnprocessedKeys"] = {locks.table: {"Keys": keys}}
+
+    return leave
+
+
+def test_names_left_unread(locks: DynamoDBLockProvider) -> None:
+    """Another request asks for them; a lock without a record is none of them."""
+    take_from(locks, configure())
+    put_copies(locks, ["a", "b", "c"])
+    leave = left_unread(locks, 1)
+    locks.clients.get().meta.events.register("after-call.dynamodb.BatchGetItem", leave)
+    with expected(locks, *["BatchGetItem"] * 3):
+        found = locks.read_all(["none", "a", "b", "c"])
+        there = [(name, bool(read and read[0])) for name, read in found]
+    assert sorted(there) == [("a", True), ("b", True), ("c", True), ("none", False)]
+
+
+def test_names_that_stay_unread(locks: DynamoDBLockProvider) -> None:
+    """After some requests the error says what to do."""
+    take_from(locks, configure())
+    leave = left_unread(locks, 0)
+    locks.clients.get().meta.events.register("after-call.dynamodb.BatchGetItem", leave)
+    with expected(locks, *["BatchGetItem"] * REQUEST_TRIES):
+        with pytest.raises(LockProviderError, match="left 1 of .*more capacity"):
+            locks.statuses(LockQuery(names=["job"]))
 
 
 def test_clock_is_asked_for_no_lock(locks: DynamoDBLockProvider) -> None:
@@ -129,66 +203,37 @@ def test_lease_below_a_second() -> None:
         try_from(locks, configure(lock_at_most_for=timedelta(milliseconds=500)))
 
 
-def test_each_write_counts(locks: DynamoDBLockProvider) -> None:
-    """Also one that changes nothing: the next one sees it."""
+LATER = {"later": {"M": {"a": {"SS": ["x", "y"]}}}, "blob": {"B": b"\xff"}}
+"""Attributes of a newer version."""
+
+
+def test_attributes_of_a_newer_version(locks: DynamoDBLockProvider) -> None:
+    """They are kept by each operation."""
+
+    def job() -> LockStatus:
+        item = item_of(locks)
+        assert {name: item.get(name) for name in LATER} == LATER
+        return status_of(locks)
+
+    take_from(locks, configure()).release()
+    put(locks, {**item_of(locks), **LATER})
+    lock = take_from(locks, configure())
+    assert job().locked_by == lock.locked_by
+    assert locks.extend(lock, 2 * MINUTE)
+    assert locks.replace(job(), 3 * MINUTE)
+    locks.note_unrecorded("job")
+    locks.request_run("job", "alice", "again")
+    asked_at = job().job.asked_at
+    assert asked_at
+    assert locks.withdraw_request("job", asked_at)
+    assert job().job.asked_at is None
+    assert locks.release(lock)
+    locks.account_for_loss(lock, has_ended=True)
+    locks.register("job", Schedule("0 0 1 1 *", "UTC"))
+    assert job().schedule_state != ScheduleState()
     take_from(locks, configure())
-    entry, version, _ = locks.read("job")
-    assert entry is not None
-    for _ in range(2):
-        assert locks.write("job", entry, version)
-        assert not locks.write("job", entry, version)
-        version = locks.read("job")[1]
-
-
-def test_item_written_meanwhile(locks: DynamoDBLockProvider) -> None:
-    """Of two that saw no item one writes it."""
-    entry, version, now = locks.read("job")
-    assert entry is None
-    take_from(locks, configure())
-    before = item_of(locks)
-    assert not locks.write("job", Entry.free(now), version)
-    assert item_of(locks) == before
-
-
-def test_item_deleted_meanwhile(locks: DynamoDBLockProvider) -> None:
-    """What was read is no longer there, so nothing is written."""
-    take_from(locks, configure())
-    entry, version, _ = locks.read("job")
-    assert entry is not None
-    key = {"name": {"S": "job"}}
-    locks.clients.get().delete_item(TableName=locks.table, Key=key)
-    assert not locks.write("job", entry, version)
-    assert locks.read("job")[0] is None
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"entry": None},
-        {"entry": {"S": "no JSON"}},
-        {"entry": {"S": "[]"}},
-        {"entry": {"N": "1"}},
-        {"entry": {"S": '{"locked_by": 1}'}},
-        {"mark": None},
-        {"held_until": None},
-        {"held_until": {"S": "tomorrow"}},
-        {"held_until": {"N": "1e100"}},
-    ],
-    ids=str,
-)
-def test_unreadable_item(locks: DynamoDBLockProvider, wrong: dict[str, Any]) -> None:
-    """It is told, and neither lost nor taken for a free lock."""
-    take_from(locks, configure())
-    take_from(locks, configure("other"))
-    item = {**item_of(locks), **wrong}
-    put(locks, {field: value for field, value in item.items() if value})
-    before = item_of(locks)
-    broken, other = locks.statuses()
-    assert broken.unreadable
-    assert not other.unreadable
-    with pytest.raises(LockProviderError, match="'job'.*can't be read"):
-        try_from(locks, configure())
-    assert item_of(locks) == before
+    assert force_release(locks, "job")
+    assert job().state is LockState.FREE
 
 
 def test_held_until_decides(locks: DynamoDBLockProvider) -> None:
@@ -213,33 +258,9 @@ def test_missing_table(dynamodb: dict[str, Any]) -> None:
     locks.clients.close()
 
 
-@contextmanager
-def replies(monkeypatch: pytest.MonkeyPatch, *faults: Reply) -> Iterator[None]:
-    """Let these happen to the next tries of a change, and nobody wait between."""
-    send: Callable[..., Any] = URLLib3Session.send
-    left = list(faults)
-
-    def reply(self: Any, request: Any) -> Any:
-        is_change = request.headers["X-Amz-Target"].endswith(b"PutItem")
-        if left and is_change:
-            return left.pop(0)(lambda: send(self, request))
-        return send(self, request)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(URLLib3Session, "send", reply)
-        patch.setattr(botocore.endpoint.time, "sleep", lambda _: None)
-        yield
-    assert not left
-
-
 def closed(carry_out: Callable[[], Any]) -> Any:
     carry_out()
     raise ConnectionClosedError(endpoint_url=URL)
-
-
-def late(carry_out: Callable[[], Any]) -> Any:
-    carry_out()
-    raise ReadTimeoutError(endpoint_url=URL)
 
 
 def unsent(carry_out: Callable[[], Any]) -> Any:
@@ -266,27 +287,19 @@ def throttled(carry_out: Callable[[], Any]) -> Any:
     return told(400, "ProvisionedThroughputExceededException")
 
 
-@pytest.mark.parametrize("lost", [closed, late, broken], ids=lambda f: f.__name__)
-def test_lost_replies(
-    locks: DynamoDBLockProvider, monkeypatch: pytest.MonkeyPatch, lost: Reply
-) -> None:
+def unanswered(carry_out: Callable[[], Any]) -> Any:
+    raise ReadTimeoutError(endpoint_url=URL)
+
+
+@pytest.mark.parametrize("lost", [closed, broken], ids=lambda f: f.__name__)
+def test_lost_replies(locks: DynamoDBLockProvider, lost: Reply) -> None:
     """The second try finds that the first one had done it."""
-    with replies(monkeypatch, lost):
+    with replies(lost):
         lock = take_from(locks, configure())
     assert status_of(locks, "job").job == JobState(open_run=lock.locked_by)
-    with replies(monkeypatch, lost):
-        assert locks.extend(lock, MINUTE)
-    with replies(monkeypatch, lost):
-        assert locks.release(lock)
-    take_from(locks, configure())
-    with replies(monkeypatch, lost):
-        assert force_release(locks, "job")
-    assert isinstance(try_from(locks, configure()), Lock)
 
 
-def test_reply_lost_and_overtaken(
-    locks: DynamoDBLockProvider, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reply_lost_and_overtaken(locks: DynamoDBLockProvider) -> None:
     """Somebody else wrote before the second try: who has the lock decides."""
 
     def overtaken(carry_out: Callable[[], Any]) -> Any:
@@ -296,7 +309,7 @@ def test_reply_lost_and_overtaken(
         assert locks.write("job", entry, version)
         raise ReadTimeoutError(endpoint_url=URL)
 
-    with replies(monkeypatch, overtaken):
+    with replies(overtaken):
         lock = take_from(locks, configure())
     assert status_of(locks, "job").job == JobState(open_run=lock.locked_by)
     assert locks.release(lock)
@@ -312,60 +325,127 @@ def test_reply_lost_and_overtaken(
     ],
     ids=lambda faults: "-".join(each.__name__ for each in faults),
 )
-def test_all_replies_lost(
-    locks: DynamoDBLockProvider, monkeypatch: pytest.MonkeyPatch, faults: list[Reply]
-) -> None:
+def test_all_replies_lost(locks: DynamoDBLockProvider, faults: list[Reply]) -> None:
     """Nobody knows whether it was done, also if only the first try got through."""
     lock = Lock(locks, configure())
-    with replies(monkeypatch, *faults):
+    with replies(*faults):
         with pytest.raises(LockProviderError, match="'job' in DynamoDB") as raised:
             locks.acquire(lock)
     assert raised.value.is_uncertain
     assert locks.acquire(lock) is None
     assert status_of(locks, "job").job == JobState(open_run=lock.locked_by)
-    with replies(monkeypatch, *faults):
-        with pytest.raises(LockProviderError, match="'job' in DynamoDB"):
-            lock.release()
-    assert lock.release()
 
 
 @pytest.mark.parametrize("fault", [throttled, unsent], ids=lambda f: f.__name__)
-def test_throttled_table(
-    locks: DynamoDBLockProvider, monkeypatch: pytest.MonkeyPatch, fault: Reply
-) -> None:
+def test_throttled_table(locks: DynamoDBLockProvider, fault: Reply) -> None:
     """It is asked again, but not for long; then it is certain that nothing was done."""
-    with replies(monkeypatch, *[fault] * (REQUEST_TRIES - 1)):
+    with replies(*[fault] * (REQUEST_TRIES - 1)):
         lock = take_from(locks, configure())
     assert locks.release(lock)
-    with replies(monkeypatch, *[fault] * REQUEST_TRIES):
+    with replies(*[fault] * REQUEST_TRIES):
         with pytest.raises(LockProviderError, match="'job' in DynamoDB") as raised:
             try_from(locks, configure())
     assert not raised.value.is_uncertain
     assert not status_of(locks, "job").remaining
 
 
-def test_error_after_a_lost_reply_is_certain(
-    locks: DynamoDBLockProvider, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_error_after_a_lost_reply_is_certain(locks: DynamoDBLockProvider) -> None:
     """What the last request of this thread met is not that of the next one."""
-    with replies(monkeypatch, *[late] * REQUEST_TRIES):
+    with replies(*[late] * REQUEST_TRIES):
         with pytest.raises(LockProviderError):
             try_from(locks, configure())
-    with replies(monkeypatch, *[throttled] * REQUEST_TRIES):
+    with replies(*[throttled] * REQUEST_TRIES):
         with pytest.raises(LockProviderError) as raised:
             try_from(locks, configure("other"))
     assert not raised.value.is_uncertain
 
 
-def test_reply_without_a_date(locks: DynamoDBLockProvider) -> None:
-    """Nobody knows the time, so no lock is acquired."""
+@pytest.mark.parametrize("asked", [unanswered, unsent], ids=lambda f: f.__name__)
+def test_retries_are_used_up(locks: DynamoDBLockProvider, asked: Reply) -> None:
+    """After many lost requests there are fewer tries, of which the same is known."""
+    lost = Lock(locks, configure())
+    with replies(*[unanswered] * 500) as left:
+        tries = REQUEST_TRIES
+        while tries > 1:
+            before = len(left)
+            with pytest.raises(LockProviderError):
+                locks.acquire(lost)
+            tries = before - len(left)
+    with replies(*[asked] * REQUEST_TRIES):
+        with pytest.raises(LockProviderError) as raised:
+            locks.acquire(lost)
+    assert raised.value.is_uncertain == (asked is unanswered)
+    assert locks.acquire(lost) is None
+    assert locks.release(lost)
 
-    def forget(parsed: Any, **_: Any) -> None:
-        del parsed["ResponseMetadata"]["HTTPHeaders"]["date"]
 
-    locks.clients.get().meta.events.register("after-call.dynamodb", forget)
-    with pytest.raises(LockProviderError, match="'job' in DynamoDB.*date"):
-        try_from(locks, configure())
+@contextmanager
+def headers(
+    locks: DynamoDBLockProvider, operation: str, changed: dict[str, str | None]
+) -> Iterator[None]:
+    """Let the answers to an operation have other headers; without one for ``None``."""
+
+    def change(parsed: Any, **_: Any) -> None:
+        kept = {**parsed["ResponseMetadata"]["HTTPHeaders"], **changed}
+        found = {name: value for name, value in kept.items() if value is not None}
+        parsed["ResponseMetadata"]["HTTPHeaders"] = found
+
+    events, event = locks.clients.get().meta.events, f"after-call.dynamodb.{operation}"
+    events.register(event, change)
+    yield
+    events.unregister(event, change)
+
+
+@pytest.mark.parametrize("date", [None, "", "soon"])
+def test_reply_without_a_date(locks: DynamoDBLockProvider, date: str | None) -> None:
+    """Nobody knows the time, so no lock is acquired. A change needs no time."""
+    with headers(locks, "GetItem", {"date": date}):
+        with pytest.raises(LockProviderError, match="'job' in DynamoDB.*the date"):
+            try_from(locks, configure())
+    with headers(locks, "PutItem", {"date": date}):
+        lock = take_from(locks, configure())
+    assert status_of(locks).locked_by == lock.locked_by
+
+
+@pytest.mark.parametrize("kind", [None, "text/html"])
+def test_reply_of_a_web_server(locks: DynamoDBLockProvider, kind: str | None) -> None:
+    """It gives no lock, and nobody knows whether DynamoDB has carried out a change."""
+    changed = {"content-type": kind}
+    with headers(locks, "GetItem", changed):
+        [message] = locks.check_store([])
+        assert "is that DynamoDB?" in message.msg
+        with pytest.raises(LockProviderError, match="'job'.*is that DynamoDB"):
+            try_from(locks, configure())
+    lock = Lock(locks, configure())
+    with headers(locks, "PutItem", changed):
+        with pytest.raises(LockProviderError, match="is that DynamoDB") as raised:
+            locks.acquire(lock)
+    assert raised.value.is_uncertain
+    assert locks.acquire(lock) is None
+
+
+@pytest.mark.parametrize(
+    "error", [RuntimeError("none of boto3's"), KeyError("x"), ValueError("x")], ids=repr
+)
+def test_unknown_error(
+    locks: DynamoDBLockProvider, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """It counts as a lost reply, and the next call works."""
+
+    def fail(carry_out: Callable[[], Any]) -> Any:
+        carry_out()
+        raise error
+
+    lock = Lock(locks, configure())
+    with replies(fail):
+        with pytest.raises(LockProviderError, match="'job' in DynamoDB") as raised:
+            locks.acquire(lock)
+    assert raised.value.is_uncertain
+    assert locks.acquire(lock) is None
+    with replies(fail):
+        with pytest.raises(LockProviderError, match="'job' in DynamoDB"):
+            lock.release()
+    assert lock.release()
 
 
 def through(dynamodb: dict[str, Any], port: int, timeout: str) -> DynamoDBLockProvider:
@@ -418,20 +498,3 @@ def test_timeout_is_that_of_all_tries() -> None:
     config = locks.clients.get().meta.config
     each = config.connect_timeout + config.read_timeout
     assert each * config.retries["total_max_attempts"] == 12
-
-
-def test_nobody_listens() -> None:
-    """Then it is certain that nothing was done."""
-    url = f"http://127.0.0.1:{free_port()}"
-    locks = DynamoDBLockProvider("default", endpoint_url=url, **LOGIN)
-    with pytest.raises(LockProviderError, match="'job' in DynamoDB") as failure:
-        try_from(locks, configure())
-    assert not failure.value.is_uncertain
-    locks.clients.close()
-
-
-def test_forked_child_connects_anew(locks: DynamoDBLockProvider) -> None:
-    """It uses none of its parent's connections."""
-    assert_child_connects_anew(locks)
-    ours = locks.clients.get()
-    assert forked(lambda: locks.clients.get() is not ours)
