@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
 from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from django_shedlock.exceptions import LockProviderError
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.memory import MemoryLockProvider
-from django_shedlock.testing.contract import harness
+from django_shedlock.testing.contract import LockProviderContract, harness
 from django_shedlock.testing.contract.faults import FaultContract
+from django_shedlock.testing.contract.harness import configure
 from django_shedlock.testing.contract.races import RaceContract, overlaps
+from django_shedlock.testing.contract.wrong_clocks import WRONG_BY, WrongClockContract
 from tests.providers import test_memory
 from tests.support import broken_contract as broken
 
@@ -70,6 +76,9 @@ FOUND = [
     (broken.ForgetsSuccess, "test_async_success_is_that_of_the_tick"),
     (broken.ForgetsFailure, "test_failure_is_no_success"),
     (broken.ForgetsFailure, "test_async_failure_is_no_success"),
+    (broken.ForgetsSuccess, "test_async_ticks"),
+    (broken.ForgetsFailure, "test_async_ticks"),
+    (broken.ForgetsTicks, "test_async_ticks"),
     *[
         (backend, "test_protocol")
         for backend in (
@@ -83,12 +92,82 @@ FOUND = [
 ]
 
 
-def run(backend: type[LockProvider], name: str, **options: Any) -> None:
+class TestKeepsTexts(LockProviderContract):
+    """The whole contract, with the provider whose subclasses break rules."""
+
+    backend: type[LockProvider] = broken.KeepsTexts
+
+    @contextmanager
+    def lose_replies(self, provider: broken.KeepsTexts, count: int) -> Iterator[None]:
+        provider.lost_replies = count
+        yield
+        assert provider.lost_replies < count
+        provider.lost_replies = 0
+
+    def spoil_record(self, provider: broken.KeepsTexts, name: str, flaw: bytes) -> None:
+        provider.texts[name] = flaw.decode(errors="surrogateescape")
+
+    def raw_record(self, provider: broken.KeepsTexts, name: str) -> object:
+        return provider.texts[name]
+
+    def forget_record(self, provider: broken.KeepsTexts, name: str) -> None:
+        provider.texts.pop(name, None)
+
+
+TEXTS_FOUND = [
+    (broken.TakesLostRepliesForRefusals, "test_acquisition_whose_reply_is_lost"),
+    (broken.TakesLostRepliesForRefusals, "test_tick_whose_reply_is_lost"),
+    (broken.IsNeverUncertain, "test_acquisition_whose_reply_is_lost"),
+    (broken.IsNeverUncertain, "test_acquisition_in_doubt_is_given_back"),
+    (broken.IsNeverUncertain, "test_extension_whose_reply_is_lost"),
+    (broken.IsNeverUncertain, "test_release_whose_reply_is_lost"),
+    (broken.IsNeverUncertain, "test_loss_whose_reply_is_lost"),
+    (broken.IsNeverUncertain, "test_request_whose_reply_is_lost"),
+    (broken.SendsWritesAgain, "test_forced_release_whose_reply_is_lost"),
+    (broken.SendsWritesAgain, "test_pause_whose_reply_is_lost"),
+    (broken.DoesNotKnowItsOwn, "test_acquisition_whose_reply_is_lost"),
+    (
+        broken.DoesNotKnowItsOwn,
+        "test_killed_run_is_counted_once_although_a_reply_is_lost",
+    ),
+    (broken.TakesBadRecordsForFree, "test_bad_record_is_not_acquired"),
+    (broken.TakesBadRecordsForFree, "test_bad_record_hides_no_other"),
+    (broken.HidesBadRecords, "test_bad_record_hides_no_other"),
+    (broken.FailsAtBadRecords, "test_bad_record_hides_no_other"),
+    (broken.RequestsOverBadRecords, "test_bad_record_is_not_overwritten"),
+    (broken.ForgetsNewerFields, "test_fields_of_a_newer_version_stay"),
+    (broken.CreatesOverOthers, "test_record_that_was_created_meanwhile"),
+    (broken.ComparesTheHolder, "test_each_write_counts"),
+    (broken.ComparesTheHolder, "test_record_that_was_extended_meanwhile"),
+    (broken.WritesOverDeletions, "test_record_that_was_deleted_meanwhile"),
+    (broken.DeletesOnRelease, "test_success_is_accounted_for"),
+    (broken.ReadsStaleRecords, "test_extend_three_times"),
+    (broken.MixesUpThreads, "test_threads_get_their_own_answers"),
+    (broken.TruncatesNames, "test_longest_name"),
+    (broken.MissesNames, "test_names_are_taken_literally"),
+]
+FAILURES = (AssertionError, LockProviderError, ValueError, pytest.fail.Exception)
+ARGUMENTS = {
+    "lost_count": 1,
+    "flaw": b"no JSON",
+    "wanted": configure(),
+    "change": "request_run",
+    "error": None,
+}
+"""What else tests of the contract are given."""
+
+
+def run(
+    backend: type[LockProvider],
+    name: str,
+    base: type[LockProviderContract] = test_memory.TestMemoryLockProvider,
+    **options: Any,
+) -> None:
     """Run a test of the contract for this provider."""
-    bases = (test_memory.TestMemoryLockProvider,)
-    contract = type("Broken", bases, {"backend": backend})
+    contract = type("Broken", (base,), {"backend": backend})
     test = getattr(contract(), name)
-    fixtures = {"provider": backend("default", **options), "options": options}
+    provider = backend("default", **options)
+    fixtures = {**ARGUMENTS, "provider": provider, "options": options}
     test(**{key: fixtures[key] for key in signature(test).parameters})
 
 
@@ -104,6 +183,17 @@ def test_broken_rule_is_found(
         run(backend, name)
 
 
+@pytest.mark.parametrize(("backend", "name"), TEXTS_FOUND)
+def test_broken_rule_of_texts_is_found(
+    backend: type[LockProvider], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same for lost replies, bad records and single writes."""
+    run(broken.KeepsTexts, name, TestKeepsTexts)
+    monkeypatch.setattr(harness, "WAIT_LIMIT_SECONDS", 1)
+    with pytest.raises(FAILURES):
+        run(backend, name, TestKeepsTexts)
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Return an empty folder."""
@@ -116,6 +206,12 @@ class Races(RaceContract):
     """What processes are asked that share a folder of locks."""
 
     backend = broken.FilesWithoutCompare
+
+
+class WrongClocks(WrongClockContract):
+    """What is asked of a host whose clock is wrong."""
+
+    backend = broken.FilesByTheirClock
 
 
 class Faults(FaultContract):
@@ -162,12 +258,56 @@ def test_overlap_is_found(
     assert overlaps(journal) == found
 
 
+HELD = "test_held_lock_on_a_host_with_a_wrong_clock"
+EXPIRED = "test_expired_lock_on_a_host_with_a_wrong_clock"
+WRITTEN = "test_what_a_host_with_a_wrong_clock_writes"
+
+
+@pytest.mark.parametrize(
+    ("backend", "name", "by"),
+    [
+        (broken.ReadsWithTheHostsClock, HELD, WRONG_BY),
+        (broken.ReadsWithTheHostsClock, HELD, -WRONG_BY),
+        (broken.ReadsWithTheHostsClock, EXPIRED, -WRONG_BY),
+        (broken.ReadsWithTheHostsClock, WRITTEN, WRONG_BY),
+        (broken.ReadsWithTheHostsClock, WRITTEN, -WRONG_BY),
+        (broken.TellsTheHostsClock, HELD, WRONG_BY),
+        (broken.TellsTheHostsClock, WRITTEN, -WRONG_BY),
+    ],
+)
+def test_clock_of_the_host_is_found(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    backend: type[LockProvider],
+    name: str,
+    by: timedelta,
+) -> None:
+    """Hosts whose clocks differ would not agree on who holds a lock."""
+    options = {"folder": str(folder)}
+    test = getattr(WrongClocks(), name)
+    test(broken.FilesByTheirClock("default", **options), options, by)
+    for record in folder.iterdir():
+        record.unlink()
+    monkeypatch.setattr(WrongClocks, "backend", backend)
+    with pytest.raises(AssertionError):
+        test(backend("default", **options), options, by)
+
+
 def test_hidden_failure_is_found() -> None:
     """A lock that is "held" since its store fails would hide that no job runs."""
     with pytest.raises(pytest.fail.Exception):
         Faults().test_unreachable_store({}, "acquire")
     with pytest.raises(pytest.fail.Exception):
         Faults().test_unreachable_list({})
+
+
+def test_uncertainty_without_a_reason_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever reads it would look for a run that never began."""
+    monkeypatch.setattr(Faults, "backend", broken.IsAlwaysUncertain)
+    with pytest.raises(AssertionError):
+        Faults().test_unreachable_store({}, "acquire")
 
 
 def test_failure_without_a_name_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,17 +9,11 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
-from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.status import LockHolder
 from django_shedlock.processes.child import Child
-from django_shedlock.providers.base import LockProvider
-from tests.support.locks import configure, status_of, take_from, try_from
 from tests.support.waiting import PATIENCE
 
 DEATH = PATIENCE
 """Seconds after which a child that hangs is ended."""
-QUESTIONS = 50
-"""Asked by parent and child at once: with one connection, answers may get mixed up."""
 
 
 @contextmanager
@@ -64,23 +58,3 @@ def run_in_fork(body: Callable[[], object]) -> None:
     """Run the body as a beat does, until its process has ended."""
     with closing(Child.of_body("job", body)):
         pass
-
-
-def assert_child_connects_anew(provider: LockProvider) -> None:
-    """Both ask at once, and each gets its own answers."""
-    lock = take_from(provider, configure())
-
-    def ask(lock: Lock) -> None:
-        for _ in range(QUESTIONS):
-            status = status_of(provider, lock.name)
-            assert status.locked_by == lock.locked_by
-
-    def work() -> bool:
-        ours = take_from(provider, configure("of the child"))
-        ask(ours)
-        return (
-            isinstance(try_from(provider, configure()), LockHolder) and ours.release()
-        )
-
-    assert forked(work, lambda: ask(lock))
-    assert provider.release(lock)

@@ -453,11 +453,12 @@ class AccountContract(Contract):
         assert provider.release(other)
 
     def test_token_grows_over_a_deleted_record(self, provider: LockProvider) -> None:
-        """No token comes twice, even if the record is deleted."""
+        """No token comes twice, even if the record is deleted, or made by others."""
         if self.forget_record is None:
             return
         tokens = []
         for _ in range(3):
+            provider.register("job", Schedule("@hourly", "UTC"))
             lock = take_from(provider, configure())
             tokens.append(lock.fencing_token)
             assert provider.release(lock)

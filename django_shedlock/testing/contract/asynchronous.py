@@ -1,26 +1,100 @@
 """Coroutines use the same locks, through a thread."""
 
+import asyncio
+import random
+from datetime import UTC, datetime, timedelta
+
 import pytest
 from asgiref.sync import async_to_sync, sync_to_async
 
 from django_shedlock.exceptions import LockLost, LockNotAcquired
-from django_shedlock.execution.executor import aexecute, ahold
+from django_shedlock.execution.executor import aexecute, aexecute_request, ahold
+from django_shedlock.locks.configuration import LockConfiguration, LockRequest
 from django_shedlock.locks.status import LockHolder
 from django_shedlock.providers.base import LockProvider
+from django_shedlock.schedules.cron import Schedule
+from django_shedlock.schedules.state import Start
 from django_shedlock.testing.contract.harness import (
+    HOUR,
     MINUTE,
     Contract,
     configure,
     configured,
     force_release,
     is_held,
+    status_of,
     take_from,
     try_from,
 )
 
+EVERY_HOUR = Schedule("0 * * * *", "UTC")
+
 
 async def succeed() -> None:
     """Be a job that succeeds at once."""
+
+
+class Ticks:
+    """
+    Coroutines of a scheduled job, tick by tick, and what the record has to say.
+
+    Queues' messages for past ticks start them, so that no test waits for a tick.
+    """
+
+    def __init__(self, provider: LockProvider):
+        self.provider = provider
+        self.random: random.Random = random.Random(1)
+        today = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+        self.tick: datetime = today - 10 * 24 * HOUR
+        self.begun: datetime | None = None
+        self.due_at: datetime | None = None
+
+    @property
+    def start(self) -> Start:
+        """How a message starts the job that was sent a little after the tick."""
+        return Start(asked_at=self.tick + 10 * MINUTE)
+
+    async def execute(self) -> bool:
+        """Run the job for the tick, or skip it; return whether it ran."""
+        request = LockRequest("job", schedule=EVERY_HOUR, start=self.start)
+        is_due = self.begun is None or self.begun < self.tick
+        ends = self.random.choice([None, LookupError, asyncio.CancelledError])
+        ran = []
+
+        async def work() -> None:
+            ran.append(True)
+            self.begun = self.tick
+            self.due_at = min(self.due_at or self.tick, self.tick)
+            await self.compare()
+            await self.try_again()
+            if ends is not None:
+                raise ends
+
+        try:
+            result = await aexecute_request(work, request)
+        except (LookupError, asyncio.CancelledError):
+            assert ran
+        else:
+            assert result.was_executed == is_due == bool(ran)
+            if ran:
+                self.due_at = self.tick + HOUR
+        await self.compare()
+        return bool(ran)
+
+    async def try_again(self) -> None:
+        """Be skipped while the job runs, for its tick and for the next one."""
+        for later in (timedelta(0), HOUR):
+            start = Start(asked_at=self.tick + later + 10 * MINUTE)
+            wanted = LockConfiguration("job", MINUTE, schedule=EVERY_HOUR, start=start)
+            holder = await sync_to_async(try_from)(self.provider, wanted)
+            assert isinstance(holder, LockHolder)
+        await self.compare()
+
+    async def compare(self) -> None:
+        """Fail unless the record has the tick, and the first one without success."""
+        status = await sync_to_async(status_of)(self.provider)
+        ticks = status.schedule_state
+        assert (ticks.tick, ticks.due_at) == (self.begun, self.due_at)
 
 
 class AsyncContract(Contract):
@@ -88,3 +162,18 @@ class AsyncContract(Contract):
             async_to_sync(late.aextend)(2 * MINUTE)
         assert not async_to_sync(late.arelease)()
         assert is_held(provider, configure())
+
+    def test_async_ticks(self, provider: LockProvider) -> None:
+        """Each tick runs once; the record notes its success, failure, or skip."""
+        if not provider.keeps_ticks:
+            return
+        ticks = Ticks(provider)
+
+        async def work() -> None:
+            for _ in range(30):
+                await ticks.execute()
+                assert not await ticks.execute()
+                ticks.tick += ticks.random.choice([0, 1, 1, 3]) * HOUR
+
+        with configured(provider):
+            async_to_sync(work)()

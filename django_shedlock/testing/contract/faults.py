@@ -82,18 +82,19 @@ class CallsAboutLock:
 class FaultContract(Contract):
     """A failure is an error that names the lock, and never "not acquired"."""
 
-    flags = ("is_shared",)
+    flags: tuple[str, ...] = ("is_shared",)
 
     @pytest.mark.parametrize(
         "call", [name for name in vars(CallsAboutLock) if not name.startswith("_")]
     )
     def test_unreachable_store(self, unreachable_options: Options, call: str) -> None:
-        """The error of each call names the lock, the provider and the store's error."""
+        """The error names the lock, the provider and the cause: nothing was sent."""
         provider = self.backend("away", **unreachable_options)
         calls = CallsAboutLock(provider, Lock(provider, configure()))
         with pytest.raises(LockProviderError, match=r"'job'.*'away'") as raised:
             getattr(calls, call)()
         assert raised.value.__cause__ is not None
+        assert not raised.value.is_uncertain
 
     def test_unreachable_list(self, unreachable_options: Options) -> None:
         """A list of locks that can't be read is an error, and not an empty list."""

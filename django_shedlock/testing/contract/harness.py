@@ -3,7 +3,7 @@
 import random
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -49,18 +49,52 @@ class Contract:
     People do it by hand, and some stores delete records that are unused for long.
     """
 
+    lose_replies: Callable[[Any, int], AbstractContextManager[object]] | None = None
+    """
+    A context manager ``lose_replies(provider, count)``, if the tests can lose replies.
+
+    Within its body, the store carries out what it is asked for, and the provider's
+    client does not get the replies to the first ``count`` changes.
+    """
+
+    spoil_record: Callable[[Any, str, Any], None] | None = None
+    """
+    A method ``spoil_record(provider, name, flaw)``, if the tests can write by hand.
+
+    It gives a lock that is held a record with this flaw. The fixture ``flaw`` has
+    texts that are no JSON of an entry; override it if the records are none.
+    """
+
+    raw_record: Callable[[Any, str], object] | None = None
+    """A method ``raw_record(provider, name)``: what the store has, as it has it."""
+
+    is_for_one_host: bool = False
+    """Is the clock of the one host, which has all processes, that of the store?"""
+
     flags: tuple[str, ...] = ()
     """The class attributes that a provider needs for the tests of this part."""
+    hooks: tuple[str, ...] = ()
+    """The hooks that the tests of this part call."""
+    base: type[object] = LockProvider
+    """The class of the providers that the tests of this part are for."""
 
     def __init_subclass__(cls) -> None:
-        backend = getattr(cls, "backend", None)
-        if backend is None:
+        if getattr(cls, "backend", None) is None:
             return
         for part in cls.__mro__:
-            if not all(getattr(backend, flag) for flag in vars(part).get("flags", ())):
+            if not cls._has_what_it_needs(part):
                 for name in vars(part):
                     if name.startswith("test_"):
                         setattr(cls, name, None)
+
+    @classmethod
+    def _has_what_it_needs(cls, part: type) -> bool:
+        needs = vars(part)
+        return (
+            issubclass(cls.backend, needs.get("base", LockProvider))
+            and all(getattr(cls.backend, flag) for flag in needs.get("flags", ()))
+            and None not in [getattr(cls, hook) for hook in needs.get("hooks", ())]
+        )
 
     @pytest.fixture
     def options(self) -> Options:

@@ -3,6 +3,7 @@
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 from typing import ClassVar
 
 import pytest
@@ -10,9 +11,11 @@ from django.test import override_settings
 from django.utils import timezone
 
 from django_shedlock.background import closing
+from django_shedlock.durations import LONGEST_DURATION
 from django_shedlock.exceptions import InvalidLockConfiguration, LockLost
+from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.status import LockHolder, LockState
-from django_shedlock.providers.base import LockProvider
+from django_shedlock.providers.base import LockProvider, LockQuery
 from django_shedlock.testing.contract.harness import (
     HOUR,
     MINUTE,
@@ -26,6 +29,13 @@ from django_shedlock.testing.contract.harness import (
     wait_until_free,
 )
 from django_shedlock.testing.processes import WAIT_LIMIT_SECONDS
+
+ODD_NAMES = (
+    *("job", "a/b", "a%2Fb", "a.b", "a b", ".", "..", "x:y", ":seen", "#name"),
+    *("*", "[x]", "}", "a{b}c", "$lockUntil", "$$NOW", "zookeeper"),
+    *("grün", "日本/:", "😀"),
+)
+"""Names that would mean something in some stores."""
 
 
 class LockingContract(Contract):
@@ -65,6 +75,11 @@ class LockingContract(Contract):
         take_from(provider, configure(lock_at_most_for=lease))
         wait_until_free(provider)
         assert time.monotonic() - started >= lease.total_seconds()
+
+    def test_longest_lease(self, provider: LockProvider) -> None:
+        """The longest lease of all is held."""
+        take_from(provider, configure(lock_at_most_for=LONGEST_DURATION))
+        assert is_held(provider, configure())
 
     def test_too_short_a_lease_is_refused(self, provider: LockProvider) -> None:
         """A lease that the store can't end in time is refused before the job runs."""
@@ -129,9 +144,9 @@ class LockingContract(Contract):
             assert lease - HOUR / 2 < status.remaining <= lease
 
     def test_expired_lock_is_not_extended(self, provider: LockProvider) -> None:
-        """A lease that is over stays over."""
+        """A lease that is over in the store stays over, whatever its holder counts."""
         lock = take_from(provider, configure(lock_at_most_for=self.short))
-        self.outlast(lock)
+        self.end_lease(provider, lock)
         assert not provider.extend(lock, MINUTE)
         assert not is_held(provider, configure())
 
@@ -168,6 +183,26 @@ class LockingContract(Contract):
         status = status_of(provider)
         assert status.state is LockState.HELD_AT_LEAST
         assert MINUTE < status.remaining <= timedelta(minutes=30)
+
+    def test_lock_is_kept_no_longer_after_its_clock_was_set_back(
+        self, provider: LockProvider
+    ) -> None:
+        """A lock_at_least_for that begins in the future ends as if it began now."""
+        if self.pass_time is None:
+            return
+        lock = take_from(provider, configure("job", 2 * HOUR, MINUTE))
+        self.pass_time(provider, "job", -HOUR)
+        assert provider.release(lock)
+        assert timedelta(0) < status_of(provider).remaining <= MINUTE
+
+    def test_heartbeat_is_of_this_acquisition(self, provider: LockProvider) -> None:
+        """An extension by the former holder is not shown as one of the present."""
+        former = take_from(provider, configure())
+        assert provider.extend(former, MINUTE)
+        assert status_of(provider).heartbeat_at is not None
+        assert provider.release(former)
+        take_from(provider, configure())
+        assert status_of(provider).heartbeat_at is None
 
     def test_extend_never_shortens(self, provider: LockProvider) -> None:
         """Extending by less than what is left changes nothing."""
@@ -206,6 +241,27 @@ class LockingContract(Contract):
             take_from(provider, configure(name))
         found = {status_of(provider, name).name for name in names}
         assert found == names
+
+    def test_names_are_taken_literally(self, provider: LockProvider) -> None:
+        """Whatever characters a name has, its lock is listed, read and released."""
+        locks = [take_from(provider, configure(name)) for name in ODD_NAMES]
+        assert [s.name for s in provider.statuses()] == sorted(ODD_NAMES)
+        for lock in locks:
+            query = LockQuery(names=[lock.name])
+            [status] = provider.statuses(query)
+            assert (status.name, status.locked_by) == (lock.name, lock.locked_by)
+            assert status_of(provider, lock.name).locked_by == lock.locked_by
+            assert provider.extend(lock, 2 * MINUTE)
+            assert provider.release(lock)
+
+    def test_identities_are_taken_literally(self, provider: LockProvider) -> None:
+        """Whatever characters the holder's identity has, the lock is the holder's."""
+        for identity in ODD_NAMES:
+            lock = Lock(provider, configure())
+            lock.locked_by = identity
+            assert provider.acquire(lock) is None
+            assert status_of(provider).locked_by == identity
+            assert provider.release(lock)
 
     def test_longest_name(self, provider: LockProvider) -> None:
         """Two names of 255 characters that differ in the last one are two locks."""
@@ -257,6 +313,20 @@ class LockingContract(Contract):
             for worker in working:
                 worker.result(WAIT_LIMIT_SECONDS)
         assert counters.values == counters.expected(8)
+
+    def test_threads_get_their_own_answers(self, provider: LockProvider) -> None:
+        """Four threads that use one provider at once see each its own lock."""
+
+        def work(name: str) -> None:
+            for _ in range(10):
+                lock = take_from(provider, configure(name))
+                assert status_of(provider, name).locked_by == lock.locked_by
+                assert provider.release(lock)
+
+        with ThreadPoolExecutor(4) as pool:
+            working = [pool.submit(closing, partial(work, name)) for name in "abcd"]
+            for worker in working:
+                worker.result(WAIT_LIMIT_SECONDS)
 
 
 class Counters:

@@ -180,9 +180,10 @@ class OperatorContract(Contract):
     def test_operator_may_run_a_lock_without_schedule(
         self, provider: LockProvider
     ) -> None:
-        """An operator can run a job whose lock ``lock_at_least_for`` keeps."""
-        assert provider.release(
-            take_from(provider, configure(lock_at_least_for=MINUTE))
-        )
-        start = Start(Trigger.OPERATOR)
-        take_from(provider, LockConfiguration("job", MINUTE, start=start))
+        """An operator can run a job whose lock is only kept, and none that runs."""
+        by_hand = LockConfiguration("job", MINUTE, start=Start(Trigger.OPERATOR))
+        lock = take_from(provider, configure(lock_at_least_for=MINUTE))
+        assert isinstance(try_from(provider, by_hand), LockHolder)
+        assert provider.release(lock)
+        assert is_held(provider, configure())
+        take_from(provider, by_hand)

@@ -2,6 +2,7 @@
 
 import os
 import random
+import signal
 import time
 from datetime import timedelta
 from multiprocessing.synchronize import Barrier
@@ -19,6 +20,7 @@ from django_shedlock.testing.contract.harness import (
     Contract,
     Options,
     configure,
+    status_of,
     take_at_last,
     take_from,
     try_from,
@@ -120,10 +122,16 @@ def overlaps(journal: Path) -> list[tuple[str, str]]:
     return found
 
 
+def ask_often(provider: LockProvider, lock: Lock) -> None:
+    """Ask who has the lock: with one connection, answers may get mixed up."""
+    for _ in range(50):
+        assert status_of(provider, lock.name).locked_by == lock.locked_by
+
+
 class RaceContract(Contract):
     """Of all processes one holds a lock, whatever happens to the others."""
 
-    flags = ("is_shared",)
+    flags: tuple[str, ...] = ("is_shared",)
     # The lease of a worker that is killed or stopped. It is long enough to see that the
     # lock is held, and short enough to wait for its end.
     lease_of_the_dead: ClassVar[timedelta] = timedelta(seconds=1)
@@ -184,6 +192,32 @@ class RaceContract(Contract):
             slow.go_on()
             assert slow.result() == (False, False)
         assert provider.extend(lock, 2 * MINUTE)
+        assert provider.release(lock)
+
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork()")
+    @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+    def test_forked_child_has_its_own_answers(self, provider: LockProvider) -> None:
+        """Parent and child ask at once, and use none of each other's connections."""
+        if provider.record_database is not None:
+            return  # whoever forks closes Django's connections first
+        lock = take_from(provider, configure())
+        child = os.fork()
+        if child == 0:
+            signal.alarm(WAIT_LIMIT_SECONDS)
+            status = 1
+            try:
+                ours = take_from(provider, configure("of the child"))
+                ask_often(provider, ours)
+                assert isinstance(try_from(provider, configure()), LockHolder)
+                assert ours.release()
+                status = 0
+            finally:
+                os._exit(status)  # or two processes would go on with the tests
+        try:
+            ask_often(provider, lock)
+        finally:
+            _, wait_status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(wait_status) == 0
         assert provider.release(lock)
 
     def test_killed_at_any_moment(

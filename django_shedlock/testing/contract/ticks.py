@@ -60,7 +60,7 @@ def configure_tick(
 class TickContract(Contract):
     """Each tick of a schedule is run once, by one host."""
 
-    flags = ("keeps_ticks",)
+    flags: tuple[str, ...] = ("keeps_ticks",)
 
     def ticks(self, provider: LockProvider) -> ScheduleState:
         status = status_of(provider)
