@@ -2,11 +2,12 @@
 Workers, a server and a network that fail at random, and a journal of what came of it.
 
 ``python -m tests.concurrency.soak --store postgres --for 1h`` (or ``mariadb``,
-``redis``, ``etcd``) starts a server of its own, and a proxy before it. It kills and
-stops workers, lets others end in good order, and stops, crashes, freezes and restarts
-the server. With ``--replica``, it also promotes the server's replica. The proxy delays,
-swallows and cuts what workers send and get. The same ``--seed`` gives the same choice
-of faults.
+``redis``, ``etcd``, ``zookeeper``) starts a server of its own, and a proxy before it.
+It kills and stops workers, lets others end in good order, and stops, crashes, freezes
+and restarts the server. With ``--replica``, it also promotes the server's replica. etcd
+and ZooKeeper have three members; it also crashes and freezes single ones, and the
+leader. The proxy delays, swallows and cuts what workers send and get. The same
+``--seed`` gives the same choice of faults.
 """
 
 from __future__ import annotations
@@ -38,12 +39,13 @@ from tests.support.servers import Server, use
 from tests.support.soak import proxy
 from tests.support.soak.aftermath import held_by, look
 from tests.support.soak.faults import BREAKS
-from tests.support.soak.journal import Journal, read
+from tests.support.soak.journal import Journal, leave_out_warnings, read
 from tests.support.soak.pairs import PAIRS, Pair
-from tests.support.soak.servers import STORES, LockServer, soaked
+from tests.support.soak.servers import STORES, Cluster, LockServer, soaked
 from tests.support.soak.verdict import Verdict, judge
 from tests.support.soak.watch import HUNG
 from tests.support.soak.worker import WORKLOADS, Task, make_sets, work
+from tests.support.standstills import ServerProcess
 from tests.support.stores import STORE_VARIABLE, URL_VARIABLES, chosen_store
 from tests.support.waiting import PATIENCE
 
@@ -83,13 +85,13 @@ class Plan:
 class Soak:
     """The one that kills, stops and restarts."""
 
-    def __init__(self, plan: Plan, server: Server, port: int, journal: Path):
+    def __init__(self, plan: Plan, server: Server, ports: list[int], journal: Path):
         self._plan = plan
         self._server = server
-        self._port = port
+        self._ports = ports
         self._provider: dict[str, Any] | None = None
         if isinstance(server, LockServer):
-            self._provider = server.provider(port)
+            self._provider = server.provider(ports)
         self._path = journal
         self._journal = Journal(journal)
         # One for each, so that how long things take changes no choice.
@@ -111,6 +113,13 @@ class Soak:
         }
         if isinstance(server, Pair):
             self._server_harms[self._promote] = 4
+        if isinstance(server, Cluster):
+            self._server_harms |= {
+                self._crash_member: 3,
+                self._crash_leader: 10,
+                self._freeze_member: 3,
+                self._freeze_leader: 2,
+            }
 
     def run(self) -> None:
         """Do harm until the time is over, and then let the workers end."""
@@ -159,7 +168,7 @@ class Soak:
             name,
             seed,
             self._until + PATIENCE,  # else they end with their parent
-            self._port,
+            self._ports,
             self._provider,
             self._path,
             self._plan.workload,
@@ -247,6 +256,32 @@ class Soak:
         self._journal.write("crashed")
         use(self._server.settings())
 
+    def _crash_member(self) -> None:
+        self._crash_one(self._server_chance.choice(self._cluster.members))
+
+    def _crash_leader(self) -> None:
+        self._crash_one(self._cluster.leader())
+
+    def _crash_one(self, member: ServerProcess) -> None:
+        member.end()
+        self._wait(self._server_pause(0, LONGEST_OUTAGE))
+        self._cluster.restart_member(member)
+
+    def _freeze_member(self) -> None:
+        self._freeze_one(self._server_chance.choice(self._cluster.members))
+
+    def _freeze_leader(self) -> None:
+        self._freeze_one(self._cluster.leader())
+
+    def _freeze_one(self, member: ServerProcess) -> None:
+        with member.paused():
+            self._wait(self._server_pause(0, LONGEST_OUTAGE))
+
+    @property
+    def _cluster(self) -> Cluster[Any]:
+        assert isinstance(self._server, Cluster)
+        return self._server
+
     def _outage(self) -> None:
         self._server.stop()
         self._wait(self._server_pause(0, LONGEST_OUTAGE))
@@ -280,7 +315,7 @@ def soak(plan: Plan) -> Verdict:
         make_sets()
         journal = Path(folder, "journal")
         network = proxy.Network(
-            server.address(), journal, plan.seed, plan.pace, plan.longest_swallow
+            server.addresses(), journal, plan.seed, plan.pace, plan.longest_swallow
         )
         with one_worker(proxy.run, network) as between:
             Soak(plan, server, between.heard(), journal).run()
@@ -342,6 +377,7 @@ def main(options: argparse.Namespace) -> int:
         options.replica,
     )
     print(f"seed {plan.seed}", file=sys.stderr)
+    leave_out_warnings()
     verdict = soak(plan)
     if options.json:
         print(verdict.as_json())

@@ -17,7 +17,7 @@ from tests.support.element_sets import Addition, Guard, lost_elements
 from tests.support.locks import LEASE, configure, expire, take_at_last
 from tests.support.processes import Parent, Worker, worker
 from tests.support.sessions import kill_session, session_number
-from tests.support.soak.servers import LOCK_SERVERS, own_lock_server, use_provider
+from tests.support.soak.servers import QUICK_LOCK_SERVERS, own_lock_server, use_provider
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -26,7 +26,10 @@ SHORT = timedelta(seconds=1)
 
 Provider = dict[str, Any] | None
 OTHERS = [pytest.mark.once, pytest.mark.slow]
-PLACES = ["database", *(pytest.param(store, marks=OTHERS) for store in LOCK_SERVERS)]
+PLACES = [
+    "database",
+    *(pytest.param(store, marks=OTHERS) for store in QUICK_LOCK_SERVERS),
+]
 """Where the lock may be. Of a lock in another server, each database shows the same."""
 
 
@@ -38,7 +41,7 @@ def provider(request: pytest.FixtureRequest) -> Iterator[Provider]:
         yield None
         return
     with own_lock_server(request.param) as server:
-        yield server.provider(server.address())
+        yield server.provider(server.addresses())
 
 
 def add(

@@ -10,7 +10,7 @@ import pytest
 
 from tests.concurrency.soak import Plan, soak
 from tests.support.soak.journal import read
-from tests.support.soak.servers import LOCK_SERVERS
+from tests.support.soak.servers import QUICK_LOCK_SERVERS
 from tests.support.soak.verdict import judge
 from tests.support.stores import chosen_store
 from tests.support.waiting import PATIENCE
@@ -54,7 +54,7 @@ def has_some(counts: Counter[str], kind: str) -> bool:
     "store",
     [
         pytest.param(None, marks=pytest.mark.servers_only),
-        *(pytest.param(store, marks=pytest.mark.once) for store in LOCK_SERVERS),
+        *(pytest.param(store, marks=pytest.mark.once) for store in QUICK_LOCK_SERVERS),
     ],
 )
 def test_faults_of_workers_server_and_network(store: str | None) -> None:

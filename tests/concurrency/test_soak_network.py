@@ -34,12 +34,12 @@ class Echo:
 @asynccontextmanager
 async def connected(folder: Path) -> AsyncIterator[tuple[Echo, Any, Any]]:
     """Return the server, and both ends of a connection to it by the proxy."""
-    echo, port = Echo(), asyncio.get_running_loop().create_future()
+    echo, ports = Echo(), asyncio.get_running_loop().create_future()
     path = str(folder / "socket")
-    proxy = Proxy(Network(path, folder / "journal"))
+    proxy = Proxy(Network([path], folder / "journal"))
     async with await asyncio.start_unix_server(echo.answer, path):
-        serving = asyncio.create_task(proxy.serve(port.set_result))
-        reader, writer = await asyncio.open_connection("127.0.0.1", await port)
+        serving = asyncio.create_task(proxy.serve(ports.set_result))
+        reader, writer = await asyncio.open_connection("127.0.0.1", *await ports)
         yield echo, reader, writer
         writer.close()
         await echo.has_ended.wait()

@@ -88,6 +88,15 @@ def test_tokens_have_to_grow() -> None:
     assert violations(body(begin=1, token=2), body(begin=1.5, token=1)) == []
 
 
+def test_token_is_given_once_in_the_whole_journal() -> None:
+    """A token that its lock has had long before is found; another lock may have it."""
+    between = [body(begin=2 + n, token=10 + n) for n in range(5)]
+    first, again = body(begin=1, token=9), body(begin=20, token=12)
+    found = violations(first, *between, again)
+    assert "hold a 12 of a 20 has the token of hold a 12 of a 4" in found
+    assert violations(first, *between, body("b", begin=20, token=12)) == []
+
+
 def test_tick_is_run_once() -> None:
     """Once by its scheduler and once more to catch up, unless it has succeeded."""
     first = body(begin=1, way="scheduler", tick=MINUTE)

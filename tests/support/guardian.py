@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-SERVERS = {"postgres", "mariadbd", "redis-server", "etcd"}
+SERVERS = {"postgres", "mariadbd", "redis-server", "etcd", "java"}
 TIME_TO_END = 20
 """Seconds after which a server that was told to end is killed."""
 

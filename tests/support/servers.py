@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -33,12 +33,31 @@ class Server(ABC):
         """Stop it: connections break, and none can be made."""
 
     @abstractmethod
+    def crash(self) -> None:
+        """Kill it, and wait until all of it is gone."""
+
+    @abstractmethod
+    def processes(self) -> list[psutil.Process]:
+        """Return its processes."""
+
+    @abstractmethod
+    def addresses(self) -> Sequence[str | int]:
+        """Return the path of its Unix socket, or the port of each member."""
+
+
+class DatabaseServer(Server):
+    """That of a database."""
+
+    @abstractmethod
     def main_process(self) -> int:
         """Return the number of the process that started all others of it."""
 
     @abstractmethod
-    def address(self) -> str | int:
-        """Return the path of its Unix socket, or its port."""
+    def address(self) -> str:
+        """Return the path of its Unix socket."""
+
+    def addresses(self) -> list[str]:
+        return [self.address()]
 
     def processes(self) -> list[psutil.Process]:
         """Return its processes, that which started them first."""
@@ -46,16 +65,11 @@ class Server(ABC):
         return [main, *main.children(recursive=True)]
 
     def crash(self) -> None:
-        """Kill it, and wait until all of it is gone."""
         processes = self.processes()
         processes[0].kill()
         # PostgreSQL's others notice it by themselves.
         for other in psutil.wait_procs(processes, timeout=PATIENCE)[1]:
             other.kill()
-
-
-class DatabaseServer(Server):
-    """That of a database."""
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
@@ -154,7 +168,7 @@ def needs_server() -> None:
 
 
 @contextmanager
-def own_server() -> Iterator[Server]:
+def own_server() -> Iterator[DatabaseServer]:
     """Run a server like the one under test, with tables; use it as ``default``."""
     needs_server()
     folder = guarded_folder("shedlock_server_")

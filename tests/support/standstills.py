@@ -24,9 +24,10 @@ def stopped(process: subprocess.Popen[bytes]) -> Iterator[None]:
 
 
 class ServerProcess:
-    """A server of the tests."""
+    """A server of the tests, or one of its members."""
 
     process: subprocess.Popen[bytes]
+    port: int
 
     def end(self) -> None:
         """End it at once."""

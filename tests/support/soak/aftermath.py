@@ -27,8 +27,8 @@ from tests.support.soak.worker import LEASES, NAMES, SETS, TICKS
 from tests.support.waiting import wait_for
 
 LONGEST_LEASE = timedelta(seconds=max(LEASES))
-SLACK = 5
-"""Seconds for which the machine may be busy with something else."""
+SLACK = 15
+"""Seconds for which the machine may be busy, and the clocks of two members apart."""
 
 
 def look(verdict: Verdict, journal: Path) -> None:

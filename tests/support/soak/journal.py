@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
 from collections.abc import Iterator
@@ -28,6 +29,11 @@ class Journal:
         now = time.monotonic() if at is None else at
         line = json.dumps({"what": what, "at": now, **details}, default=str)
         os.write(self._file, f"{line}\n".encode())
+
+
+def leave_out_warnings() -> None:
+    """Let this process not print what drivers log of each connection that breaks."""
+    logging.getLogger().addHandler(logging.NullHandler())
 
 
 def read(path: Path) -> Iterator[Event]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tests.support.processes import Parent
@@ -41,11 +42,11 @@ class Network:
     """
     What the proxy has to know. A lower ``pace`` brings more faults.
 
-    ``address`` is the server's socket, or its port. What is swallowed stays so for
-    ever, or until ``longest_swallow`` seconds are over.
+    ``addresses`` are the server's socket, or the port of each member. What is swallowed
+    stays so for ever, or until ``longest_swallow`` seconds are over.
     """
 
-    address: str | int
+    addresses: Sequence[str | int]
     journal: Path
     seed: int = 1
     pace: float = 1.0
@@ -53,13 +54,13 @@ class Network:
 
 
 def run(parent: Parent, network: Network) -> None:
-    """Serve until the process is ended; say the port first."""
+    """Serve until the process is ended; say the ports first."""
     end_with_parent()
     asyncio.run(Proxy(network).serve(parent.say))
 
 
 class Proxy:
-    """Listens on a port of its own, and connects each client to the server."""
+    """Listens on a port for each member, and connects each client to that member."""
 
     def __init__(self, network: Network):
         self._network = network
@@ -67,25 +68,33 @@ class Proxy:
         self._accepted = 0
         self._passes = asyncio.Event()
 
-    async def serve(self, say: Callable[[int], None]) -> None:
+    async def serve(self, say: Callable[[list[int]], None]) -> None:
         self._passes.set()
-        server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
-        say(server.sockets[0].getsockname()[1])
-        chance, pace = random.Random(self._network.seed), self._network.pace
-        async with server:
-            while True:
-                await asyncio.sleep(chance.uniform(*SILENCES) * pace)
-                self._journal.write("fault", kind="network: silence")
-                self._passes.clear()
-                await asyncio.sleep(chance.uniform(0, LONGEST_SILENCE) * pace)
-                self._passes.set()
+        ports = []
+        async with AsyncExitStack() as listening:
+            for address in self._network.addresses:
+                accept = partial(self._accept, address)
+                server = await asyncio.start_server(accept, "127.0.0.1", 0)
+                await listening.enter_async_context(server)
+                ports.append(server.sockets[0].getsockname()[1])
+            say(ports)
+            await self._fall_silent()
 
-    async def _accept(self, *client: *Stream) -> None:
+    async def _fall_silent(self) -> None:
+        chance, pace = random.Random(self._network.seed), self._network.pace
+        while True:
+            await asyncio.sleep(chance.uniform(*SILENCES) * pace)
+            self._journal.write("fault", kind="network: silence")
+            self._passes.clear()
+            await asyncio.sleep(chance.uniform(0, LONGEST_SILENCE) * pace)
+            self._passes.set()
+
+    async def _accept(self, address: str | int, *client: *Stream) -> None:
         self._accepted += 1
         chance = random.Random(f"{self._network.seed} {self._accepted}")
         self._journal.write("fault", kind="connections")
         try:
-            server = await connect(self._network.address)
+            server = await connect(address)
         except OSError:
             client[1].transport.abort()
             return

@@ -35,7 +35,7 @@ from tests.support.processes import Parent
 from tests.support.soak.body import Body, BodyError
 from tests.support.soak.ends import Ends, note_acquisitions, note_unreleased
 from tests.support.soak.faults import BREAKS
-from tests.support.soak.journal import Journal
+from tests.support.soak.journal import Journal, leave_out_warnings
 from tests.support.soak.servers import use_provider
 from tests.support.soak.watch import PATIENCE, Watch, end_with_parent
 from tests.support.waiting import wait_as_shipped
@@ -63,7 +63,7 @@ class Task:
     name: str
     seed: str
     until: float
-    port: int
+    ports: list[int]
     provider: dict[str, Any] | None
     journal: Path
     workload: str = "all"
@@ -73,9 +73,10 @@ class Task:
 def work(parent: Parent, task: Task) -> None:
     """Run bodies under random locks until the time is over."""
     end_with_parent()
+    leave_out_warnings()
     wait_as_shipped()
     if task.provider is None:
-        use_port(task.port)
+        use_port(*task.ports)
     else:
         use_provider(task.provider)
         settings.SHEDLOCK_HISTORY = False  # SQLite has one writer
