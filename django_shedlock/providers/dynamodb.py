@@ -41,7 +41,7 @@ THROTTLING_CODES = (
 
 
 class UnusableAnswer(Exception):
-    """An answer that tells nothing of a lock; the text says why, and what to do."""
+    """An answer that does not show the locks; the text says why, and what to do."""
 
 
 class Tries(threading.local):
@@ -55,7 +55,7 @@ class Tries(threading.local):
         self.unknown += 1
 
     def note_end(self, caught_exception: object, response: Any, **_: object) -> None:
-        """Do not count a try that never arrived, or that DynamoDB has refused."""
+        """Take back the count of a try that never arrived, or that was refused."""
         from botocore import exceptions
 
         unsent = (

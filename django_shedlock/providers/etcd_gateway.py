@@ -57,7 +57,7 @@ class Unanswered(Exception):
     No member has answered a request without an error.
 
     With ``is_uncertain``, a member may have carried it out. Otherwise none has.
-    ``error`` is that of the members which says most.
+    ``error`` is the most telling one of the members' errors.
     """
 
     def __init__(self, error: Exception, *, is_uncertain: bool):

@@ -25,7 +25,7 @@ LOOK_INTERVAL = 1.0
 """So often, in seconds, a wait for an answer looks whether the client has ended."""
 BUCKETS = 64
 """Creating a lock only holds up changes of the locks in the same bucket."""
-LEASE = "lease"
+LEASE_FIELD = "lease"
 """
 A field of a record: the epoch of the leader by whose clock the lease was computed.
 
@@ -94,7 +94,7 @@ class Connection(NamedTuple):
     """Set when the thread is over: the client will answer nothing any more."""
     log: ConnectionLog
 
-    def silence(self) -> TimeoutError:
+    def no_answer(self) -> TimeoutError:
         """Return the error of a client to which no member has answered in time."""
         reason = f" ({self.log.reason})" if self.log.reason else ""
         return TimeoutError(f"no member has answered in time{reason}")
@@ -174,7 +174,7 @@ class ZooKeeperLockProvider(ServerLockProvider[SeenNode, FoundNode]):
     def write(self, name: str, entry: Entry, version: SeenNode) -> bool:
         path, bucket = f"{self._records}/{_node(name)}", self._bucket(name)
         epoch = version.epoch if entry.lock_until > version.clock else None
-        others = {**entry.others, LEASE: [epoch, entry.lock_until]}
+        others = {**entry.others, LEASE_FIELD: [epoch, entry.lock_until]}
         value = replace(entry, others=others).to_json().encode()
 
         def send(client: Any) -> list[Any]:
@@ -324,12 +324,12 @@ class ZooKeeperLockProvider(ServerLockProvider[SeenNode, FoundNode]):
                 except Exception as error:  # such as an answer out of order
                     lost, has_ended = errors.ConnectionLoss(described(error)), True
             elif not (has_ended := shared.has_ended.is_set()):
-                raise lost or shared.silence()
+                raise lost or shared.no_answer()
             if has_ended:  # the client's thread, and so the client
                 self.clients.discard(shared)
                 ended += 1
                 if ended > 1:
-                    raise lost or shared.silence()
+                    raise lost or shared.no_answer()
 
     def _answer(self, request: Any, shared: Connection, end: float) -> Any:
         from kazoo import exceptions as errors
@@ -348,7 +348,7 @@ class ZooKeeperLockProvider(ServerLockProvider[SeenNode, FoundNode]):
             return None, SeenNode(None, created, now, leader), now
         value, node = record
         entry = Entry.from_json((value or b"").decode())
-        lease = entry.others.get(LEASE)
+        lease = entry.others.get(LEASE_FIELD)
         if lease == [None, entry.lock_until]:
             entry = replace(entry, lock_until=min(entry.lock_until, now))
         elif lease != [leader, entry.lock_until]:

@@ -69,6 +69,18 @@ def test_w016_quota(
     assert all(f"uses {used} of the 100 bytes" in message.msg for message in found)
 
 
+def test_w016_alarm_without_sizes(
+    settings: Any, running_etcd: ReachableEtcd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An alarm is reported though the rest of the status is missing."""
+    use(settings, endpoints=running_etcd.url)
+    alarm = {"header": {}, "errors": ["memberID:1 alarm:NOSPACE "]}
+    status = replaced_by(json.dumps(alarm))
+    with changed_replies(monkeypatch, status, "/v3/maintenance/status"):
+        [message] = check_stores()
+    assert message.id == "shedlock.W016"
+
+
 def test_status_that_is_refused(
     settings: Any, running_etcd: ReachableEtcd, monkeypatch: pytest.MonkeyPatch
 ) -> None:

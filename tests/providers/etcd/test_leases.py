@@ -150,6 +150,14 @@ def test_shorter_extension(locks: EtcdLockProvider, by: timedelta) -> None:
     assert left(locks) > HOUR_NEARLY
 
 
+def test_lease_in_its_last_second(
+    locks: EtcdLockProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """etcd leaves out a number that is 0, such as the seconds that are left."""
+    monkeypatch.setattr(gateway.Members, "ask", lambda *_: ({"header": {}}, 0.0))
+    assert locks._left("job", 1) == 0
+
+
 def test_deleted_record_frees_no_lock(locks: EtcdLockProvider) -> None:
     """It is listed, and its holder extends and releases it."""
     lock = take_from(locks, configure())

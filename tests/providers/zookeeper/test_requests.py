@@ -200,6 +200,16 @@ def test_reason_why_nobody_answers() -> None:
     locks.clients.close()
 
 
+def test_reason_of_a_former_connection(locks: ZooKeeperLockProvider) -> None:
+    """It says nothing about the present one."""
+    client_of(locks)
+    shared = locks.clients.get()
+    shared.log.reason = "refused yesterday"
+    for listener in shared.client.state_listeners:
+        listener("CONNECTED")
+    assert "yesterday" not in str(shared.no_answer())
+
+
 def test_new_lock_holds_up_no_other_one(locks: ZooKeeperLockProvider) -> None:
     """A lock that is made between a look and a change is none of that change's."""
     held = take_from(locks, configure())
