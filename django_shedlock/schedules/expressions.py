@@ -59,7 +59,7 @@ class CronExpression:
         if self.text.startswith("@") and self.text not in SHORTHANDS:
             known = ", ".join(SHORTHANDS)
             raise ValueError(f"{self.text!r} has no interval; there are {known}")
-        _simulate(self._fields)
+        _ = self._cron
 
     @property
     def five_fields(self) -> str:
@@ -74,12 +74,17 @@ class CronExpression:
     @cached_property
     def times(self) -> Sequence[timedelta]:
         """The ticks of a day, from its midnight on. Each day with a tick has all."""
-        cron = _simulate(self._fields)
         return [
             timedelta(hours=hour, minutes=minute)
-            for hour in sorted(cron.hours)
-            for minute in sorted(cron.minutes)
+            for hour in sorted(self._cron.hours)
+            for minute in sorted(self._cron.minutes)
         ]
+
+    @property
+    def first_time(self) -> timedelta:
+        """The first of the ``times``, without reckoning all of them."""
+        hour, minute = min(self._cron.hours), min(self._cron.minutes)
+        return timedelta(hours=hour, minutes=minute)
 
     @property
     def days(self) -> int:
@@ -98,6 +103,10 @@ class CronExpression:
     def simulate(self, start: datetime, *, reverse: bool) -> Iterator[datetime]:
         """Return the ticks after ``start``, or those before it, the newest first."""
         return _simulate(self._fields, start, reverse=reverse)
+
+    @cached_property
+    def _cron(self) -> CronSim:
+        return _simulate(self._fields)
 
     @cached_property
     def _fields(self) -> Sequence[str]:

@@ -102,7 +102,8 @@ def test_nothing_is_said_without_django_crontab() -> None:
         ("* * * * *", "it has to be (time, path)"),
         (("* * * * *", f"{JOBS}.sound", {}, []), "it has to be (time, path)"),
         (("* * * *", f"{JOBS}.sound"), "'* * * *' is no cron expression"),
-        (("@every", f"{JOBS}.sound"), "'@every' has no interval"),
+        (("@every", f"{JOBS}.sound"), "'@every' is no interval"),
+        (("every 20s", f"{JOBS}.sound"), "cron knows no intervals: give the job its"),
         (
             ("0 5 * * * | 0 6 * * *", f"{JOBS}.sound"),
             "has a |: write an entry for each",
@@ -331,6 +332,18 @@ def test_w012_entry_at_another_time(time: str, apps: list[str]) -> None:
     assert message.hint == (
         "Write the same in both places, or leave out the lock's schedule."
     )
+
+
+@pytest.mark.parametrize(
+    ("schedule", "told"),
+    [("every 5m", []), ("every 7m", ["W012"]), (["every 5m", "7 6 * * *"], ["W012"])],
+    ids=str,
+)
+def test_w012_interval_of_the_job(schedule: Any, told: list[str]) -> None:
+    """A job's interval may be what cron's line says, if that is possible."""
+    written = {f"{JOBS}.plain": {"schedule": schedule, "lock_at_most_for": "50s"}}
+    entry = ("*/5 * * * *", f"{JOBS}.plain")
+    assert ids(entry, INSTALLED_APPS=ZERO_EDIT, SHEDLOCK_CRONTAB=written) == told
 
 
 def test_w012_schedule_of_all_entries_of_a_call() -> None:

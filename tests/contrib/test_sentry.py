@@ -6,7 +6,7 @@ import asyncio
 import re
 import threading
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -16,8 +16,17 @@ from sentry_sdk.transport import Transport
 
 from django_shedlock import LockLost, execute, hold, scheduler_lock
 from django_shedlock.contrib.sentry import apps
+from django_shedlock.locks.time_limits import TimeLimitExceeded
+from django_shedlock.registry.jobs import decorated_job
 from django_shedlock.schedules.cron import Schedule
-from django_shedlock.testing import force_release, held_elsewhere, locked_in_memory
+from django_shedlock.schedules.state import Start, Trigger
+from django_shedlock.testing import (
+    force_release,
+    held_elsewhere,
+    locked_in_memory,
+    run_as_if_at,
+)
+from tests.support.clocks import store_clock
 from tests.support.forks import run_in_fork
 from tests.support.installed import installed
 from tests.support.locks import Broken
@@ -27,6 +36,10 @@ from tests.support.web import serving
 
 YEARLY = "0 0 1 1 *"
 """A tick that does not come while a test runs."""
+
+IN_DATABASE = {
+    "default": {"BACKEND": "django_shedlock.providers.database.DatabaseLockProvider"}
+}
 
 UNCOMPRESSED = ("transport_compression_level", "transport_zlib_compression_level")
 """The option that has to be 0; the SDK renamed it."""
@@ -74,7 +87,7 @@ def connected() -> Iterator[None]:
         yield
 
 
-def run(name: str = "nightly", schedule: str | None = YEARLY) -> None:
+def run(name: str = "nightly", schedule: Any = YEARLY) -> None:
     execute(lambda: None, name, schedule=schedule)
 
 
@@ -128,12 +141,100 @@ def test_several_expressions_say_when_the_next_tick_is(
     assert config["timezone"] == "UTC"
 
 
+@pytest.mark.parametrize(
+    ("interval", "value", "unit"),
+    [
+        ("every 1m", 1, "minute"),
+        ("every 90m", 90, "minute"),
+        ("every 2h", 2, "hour"),
+        ("every 3d", 3, "day"),
+    ],
+)
+def test_interval_of_whole_minutes_is_an_interval(
+    sentry: Noted, interval: str, value: int, unit: str
+) -> None:
+    """Sentry knows intervals of minutes, hours and days."""
+    run(schedule=interval)
+    config = sentry.sent[0]["monitor_config"]
+    assert config["schedule"] == {"type": "interval", "value": value, "unit": unit}
+    assert config["timezone"] == "UTC"
+
+
+def test_minutes_until_the_next_tick_of_another_minute(
+    sentry: Noted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a schedule in seconds, a minute's later ticks are not awaited."""
+    noon = datetime(2126, 6, 1, 12, tzinfo=UTC)
+    for schedule, seconds, minutes in [
+        ("every 20s", 0, 1),
+        (["every 20s", "0 6 * * *"], 0, 1),
+        ("every 150s", 0, 3),
+        (["every 180s", "every 200s"], 180, 3),  # the tick of 200 s is not reported
+    ]:
+        tick = noon + timedelta(seconds=seconds)
+        now = tick + timedelta(seconds=1)
+        monkeypatch.setattr(apps, "host_now", lambda now=now: now)
+        with run_as_if_at(tick):
+            run(str(schedule), schedule)
+        config = sentry.sent[-2]["monitor_config"]
+        assert config["schedule"] == {
+            "type": "interval",
+            "value": minutes,
+            "unit": "minute",
+        }
+
+
+def test_first_run_of_a_minute_checks_in(sentry: Noted) -> None:
+    """Sentry drops what comes more often, whichever tick of a minute runs first."""
+    reported = []
+    for time in ("00:00", "00:20", "00:40", "01:20", "01:40", "02:40", "03:00"):
+        with run_as_if_at(f"2126-06-01 12:{time}+00:00"):
+            run(schedule="every 20s")
+        if sentry.take():
+            reported.append(time)
+    assert reported == ["00:00", "01:20", "02:40", "03:00"]
+
+
+def test_second_run_of_a_tick_checks_in(sentry: Noted) -> None:
+    """After a failure, an operator's run tells Sentry that the job is well again."""
+
+    @scheduler_lock("poll", schedule="every 20s")
+    def poll() -> None: ...
+
+    job = decorated_job(poll)
+    assert job is not None
+    with run_as_if_at("2126-06-01 12:00:20+00:00"):
+        poll()
+        job.start(Start(Trigger.OPERATOR))
+    assert sentry.take() == [("poll", "in_progress"), ("poll", "ok")] * 2
+
+
+@pytest.mark.django_db
+@pytest.mark.each_store
+def test_record_knows_which_tick_was_begun_before(sentry: Noted, settings: Any) -> None:
+    """Each run may be in another process, so no process remembers it."""
+    settings.SHEDLOCK_PROVIDERS = IN_DATABASE
+    noon, reported = datetime(2026, 6, 1, 12, tzinfo=UTC), []
+    for seconds in (0, 20, 80, 100):
+        with store_clock(noon + timedelta(seconds=seconds)):
+            run(schedule="every 20s")
+        if sentry.take():
+            reported.append(seconds)
+    assert reported == [0, 80]
+
+
 def test_failed_run_is_an_error(sentry: Noted) -> None:
     """An exit with status 0 is a success, as in the history."""
-    for raised in (Broken(), SystemExit(3), SystemExit(0)):
+    limit = TimeLimitExceeded(timedelta(minutes=30))
+    for raised in (Broken(), SystemExit(3), SystemExit(0), limit):
         with pytest.raises(type(raised)), hold(f"job-{raised}", schedule=YEARLY):
             raise raised
-    assert [status for _, status in sentry.take()[1::2]] == ["error", "error", "ok"]
+    assert [status for _, status in sentry.take()[1::2]] == [
+        "error",
+        "error",
+        "ok",
+        "error",
+    ]
 
 
 def test_skip_checks_nothing_in(sentry: Noted) -> None:

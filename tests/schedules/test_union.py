@@ -1,4 +1,4 @@
-"""Several cron expressions in one schedule: the union of their ticks."""
+"""Several expressions and intervals in one schedule: the union of their ticks."""
 
 from __future__ import annotations
 
@@ -71,16 +71,21 @@ def test_list_of_one_expression_is_that_expression(schedule: Any) -> None:
     [
         ([], "the list is empty"),
         ((), "the list is empty"),
-        (["0 6 * * *", 5], "5 is no text"),
-        (["0 6 * * *", ["0 7 * * *"]], "is no text"),
+        (["0 6 * * *", 5], "5 is no schedule: give a cron expression"),
+        (["0 6 * * *", ["0 7 * * *"]], "is no schedule"),
         (["0 6 * * *", ""], "'' is no cron expression"),
         (["0 6 * * *", "@reboot"], "'@reboot' has no interval"),
         (["0 6 * * *", "0 25 * * *"], "Bad hour"),
-        ({"0 6 * * *"}, "is no text, and no list of texts"),
-        (5, "is no text, and no list of texts"),
+        ({"0 6 * * *"}, "is no schedule: give a cron expression"),
+        (5, "5 is no schedule: give a cron expression, an interval such as"),
         ([f"{minute} 6 1,15 * *" for minute in range(20)], "at most 200 are allowed"),
+        (
+            [f"every {second}s" for second in range(1, 41)],
+            "has 468 characters",
+        ),
+        (["0 6 * * *", "every 0.5s"], "'every 0.5s' is too short: \"every 1s\""),
     ],
-    ids=str,
+    ids=lambda value: str(value)[:40],
 )
 def test_wrong_list_names_the_lock_and_what_is_wrong(schedule: Any, text: str) -> None:
     """The error is that of a wrong lock, as for one expression."""

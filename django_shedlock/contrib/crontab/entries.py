@@ -26,7 +26,7 @@ from django_shedlock.locks.configuration import (
 )
 from django_shedlock.providers import get_provider
 from django_shedlock.registry.jobs import Job, call_target, decorated_job
-from django_shedlock.schedules.cron import Schedule
+from django_shedlock.schedules.cron import Schedule, WrittenSchedule
 from django_shedlock.signals import logger
 
 CALL_COMMAND_PATH = "django.core.management.call_command"
@@ -188,7 +188,13 @@ class CrontabEntry:
         """Return when cron starts the entry; ``ValueError`` if cron can't read it."""
         if "|" in self.time:  # a schedule may have several expressions, but no line
             raise ValueError(f"{self.time!r} has a |: write an entry for each time")
-        return Schedule(self.time, cron_time_zone())
+        schedule = Schedule(self.time, cron_time_zone())
+        if schedule.five_fields is None:  # cron would refuse the whole crontab
+            raise ValueError(
+                f"{self.time!r} is no cron expression, and cron knows no intervals: "
+                "give the job its interval in @scheduler_lock instead"
+            )
+        return schedule
 
     @cached_property
     def ticks(self) -> Schedule | None:
@@ -305,7 +311,7 @@ class CrontabEntry:
         options |= {**durations, "schedule": schedule}
         return Job(name, self.function, self.args, self.kwargs, options)
 
-    def _schedule_in(self, provider: str) -> Schedule | str | Sequence[str] | None:
+    def _schedule_in(self, provider: str) -> Schedule | WrittenSchedule | None:
         """Return the schedule whose ticks run once each, if the store keeps ticks."""
         schedule = self.options.get("schedule", self.ticks_of_call)
         return schedule if get_provider(provider).keeps_ticks else None

@@ -1,8 +1,8 @@
 """The app that reports runs to Sentry Crons as check-ins, and its receivers."""
 
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import TYPE_CHECKING
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Literal
 from weakref import WeakKeyDictionary
 
 import sentry_sdk
@@ -22,6 +22,15 @@ if TYPE_CHECKING:
 
 # Sentry drops check-ins if there are more than a few in a minute.
 CHECK_IN_INTERVAL_SECONDS = 20.0
+
+IntervalUnit = Literal["day", "hour", "minute"]
+CHECK_IN_MINUTE = timedelta(minutes=1)
+INTERVAL_UNITS: dict[IntervalUnit, timedelta] = {
+    "day": timedelta(days=1),
+    "hour": timedelta(hours=1),
+    "minute": CHECK_IN_MINUTE,
+}
+"""Sentry's units of an interval, the longest first. It knows no seconds."""
 
 
 @dataclass
@@ -57,18 +66,23 @@ class SentryConfig(AppConfig):
 
 
 def check_in(*, lock: Lock, **kwargs: object) -> None:
-    """Report that the run of a tick begins, and how Sentry has to monitor its job."""
+    """
+    Report that the run of a tick begins, and how Sentry has to monitor its job.
+
+    Of the runs of one minute, only the first is reported: Sentry expects no more.
+    """
     # Without a schedule Sentry could miss no run, and a lock may be acquired often.
     if (schedule := lock.configuration.schedule) is None:
         return
+    if _is_second_in_minute(lock, schedule):
+        return
     slug, now = slug_of(lock.name), uptime()
-    minute = timedelta(minutes=1)
     # A run is late after the lock's grace, and too long after the lease.
     monitor: MonitorConfig = {
         **_expected(lock, schedule),
-        "checkin_margin": max(1, -(-lock.configuration.grace // minute)),
+        "checkin_margin": max(1, -(-lock.configuration.grace // CHECK_IN_MINUTE)),
         # Sentry counts from the beginning of the minute.
-        "max_runtime": 1 - (-lock.configuration.lock_at_most_for // minute),
+        "max_runtime": 1 - (-lock.configuration.lock_at_most_for // CHECK_IN_MINUTE),
     }
     key = capture_checkin(slug, None, MonitorStatus.IN_PROGRESS, None, monitor)
     # Most releases of the SDK return a key even if it is not set up.
@@ -84,14 +98,39 @@ def _expected(lock: Lock, schedule: Schedule) -> "MonitorConfig":
             "schedule": {"type": "crontab", "value": expression},
             "timezone": zone,
         }
-    # Sentry takes no second expression. So each check-in says how far off the next is.
+    if (interval := schedule.single_interval) is not None:
+        for unit, size in INTERVAL_UNITS.items():
+            if interval % size == timedelta(0):
+                return _every(interval // size, unit, zone)
+    # Sentry takes neither several schedules nor seconds. So each check-in says how far
+    # off the next one is, in minutes.
     now = host_now()
-    following = next(schedule.ticks_after(max(lock.tick or now, now)))
-    minutes = -((now - following) // timedelta(minutes=1))
+    known = max(lock.tick or now, now)
+    if schedule.interval < CHECK_IN_MINUTE:
+        known = max(
+            known, _minute_of(lock.tick or now) + CHECK_IN_MINUTE - timedelta.resolution
+        )
+    following = next(schedule.ticks_after(known))
+    return _every(-((now - following) // CHECK_IN_MINUTE), "minute", zone)
+
+
+def _every(value: int, unit: IntervalUnit, zone: str) -> "MonitorConfig":
     return {
-        "schedule": {"type": "interval", "value": minutes, "unit": "minute"},
+        "schedule": {"type": "interval", "value": value, "unit": unit},
         "timezone": zone,
     }
+
+
+def _is_second_in_minute(lock: Lock, schedule: Schedule) -> bool:
+    """Return whether the job has begun another tick in the minute of its tick."""
+    tick, former = lock.tick, lock.former_tick
+    if tick is None or former is None or schedule.interval >= CHECK_IN_MINUTE:
+        return False
+    return former < tick and _minute_of(former) == _minute_of(tick)
+
+
+def _minute_of(tick: datetime) -> datetime:
+    return tick.replace(second=0, microsecond=0)
 
 
 def keep_open(*, lock: Lock, **kwargs: object) -> None:
