@@ -1,5 +1,7 @@
 """What is known of a lock: its state, its status, its holder, the outcome of a run."""
 
+import signal
+from asyncio import CancelledError
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -9,6 +11,7 @@ from django_shedlock.clocks import aware, host_now
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.inherited import inherited_identities
 from django_shedlock.locks.pauses import FOREVER, Pause
+from django_shedlock.locks.time_limits import TimeLimitExceeded
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import Decision, ScheduleState, Start, Trigger
 from django_shedlock.signals import logger
@@ -69,6 +72,8 @@ URGENCY_ORDER: tuple[str, ...] = (OVERDUE, NEEDS_LOOK, *LockState)
 """What a lock is urgent for, the most urgent first: its state, if nothing else."""
 LOSS_REPORT_PERIOD = timedelta(days=1)
 """How long a loss is reported, however later runs end."""
+PASSED_OVER_REPORT_PERIOD = timedelta(days=1)
+"""How old the newest tick may be if the ticks before it are still reported."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +110,7 @@ class JobAccount(Generic[Moment]):
 
     def was_released_by(self, locked_by: str) -> bool:
         """Return whether this acquisition's own release accounted for the last run."""
-        has_ended = self.outcome in {RunOutcome.SUCCEEDED, RunOutcome.FAILED}
+        has_ended = self.outcome in RunOutcome.of_own_release()
         return has_ended and self.last_run == locked_by
 
 
@@ -179,8 +184,10 @@ class LockStatus:
     One lock at one instant of the store's ``clock``.
 
     ``remaining`` is zero unless the lock is held. ``heartbeat_at`` is when the holder
-    extended its lease last, where the store keeps that. ``unreadable`` says why the
-    record can't be read: then only the name and the state are sure.
+    extended its lease last, where the store keeps that. A store that keeps it apart
+    from ``lock_until`` gives ``released_at``, when the last acquisition was released.
+    ``unreadable`` says why the record can't be read: then only the name and the state
+    are sure.
     """
 
     name: str
@@ -195,6 +202,7 @@ class LockStatus:
     unreadable: str = ""
     heartbeat_at: datetime | None = None
     job: JobState = field(default_factory=JobState)
+    released_at: datetime | None = None
 
     def as_unreadable(self, reason: str) -> Self:
         """Return it without ticks, since the record can't be read; log why, once."""
@@ -229,7 +237,7 @@ class LockStatus:
         # Callers other than the scheduler wait for a held lock.
         if is_held and start.trigger is not Trigger.SCHEDULER:
             return self.holder()
-        return self.holder(self.schedule_state.tick or decision.tick)
+        return self.holder(self.ticks.tick or decision.tick)
 
     @property
     def held_for(self) -> timedelta:
@@ -287,27 +295,80 @@ class LockStatus:
         """Return the first tick that should have succeeded, unless it can't now."""
         if self.state.is_in_use:
             return None
-        return self.schedule_state.overdue_since(aware(self.clock), grace)
+        return self.ticks.overdue_since(aware(self.clock), grace)
 
     def skips_since(self, grace: timedelta) -> datetime | None:
         """Return the tick of a job that still runs, though a later one is overdue."""
-        ticks = self.schedule_state
+        ticks = self.ticks
         if self.state is not LockState.RUNNING or ticks.schedule is None:
             return None
         return None if ticks.was_started(aware(self.clock), grace) else ticks.tick
 
+    @property
+    def passed_over(self) -> list[datetime]:
+        """
+        The ticks that the newest acquisition passed over, unless that is long ago.
+
+        No tick that came during a pause is among them. See
+        ``ScheduleState.passed_over()``.
+        """
+        ticks = self.ticks
+        if ticks.tick is None:
+            return []
+        age = aware(self.clock) - ticks.tick
+        return ticks.passed_over() if age < PASSED_OVER_REPORT_PERIOD else []
+
     def may_catch_up(self, grace: timedelta) -> bool:
         """Return whether a catch-up would run the job, as far as its ticks decide."""
-        ticks, start = self.schedule_state, Start(Trigger.CATCH_UP)
-        if ticks.schedule is None:
+        schedule, start = self.schedule, Start(Trigger.CATCH_UP)
+        if schedule is None:
             return False
-        now = aware(self.clock)
-        return ticks.decide(start, ticks.schedule, grace, now).is_allowed
+        return self.decide(start, schedule, grace).is_allowed
 
-    def registered(self, schedule: Schedule) -> ScheduleState:
-        """Return the state of the ticks if this schedule is registered now."""
+    @property
+    def ticks(self) -> ScheduleState:
+        """What the lock's schedule owes now: no tick that came during a pause."""
+        return self._ticks_by(self.schedule)
+
+    def _ticks_by(self, schedule: Schedule | None) -> ScheduleState:
+        if Pause.parse(self.locked_by) is None:
+            return self.schedule_state
+        # Nothing was begun since: the pause is the last acquisition.
+        now = aware(self.clock)
+        end = min(aware(self.released_at or self.lock_until), now)
+        return self.schedule_state.paused_until(end, schedule, now)
+
+    def decide(self, start: Start, schedule: Schedule, grace: timedelta) -> Decision:
+        """Decide about a start now; see ``ScheduleState.decide()``."""
+        ticks = self._ticks_by(schedule)
+        return ticks.decide(start, schedule, grace, aware(self.clock))
+
+    def owed_tick(
+        self, schedule: Schedule, grace: timedelta, since: datetime
+    ) -> datetime | None:
+        """
+        Return the tick that a scheduler has to begin now; ``None`` if none is.
+
+        A lock that is held owes none. See ``ScheduleState.owed_tick()``.
+        """
+        if self.state.is_held:
+            return None
+        now, ticks = aware(self.clock), self._ticks_by(schedule)
+        return ticks.owed_tick(schedule, grace, now, since)
+
+    def registered(
+        self, schedule: Schedule, since: datetime | None = None
+    ) -> ScheduleState:
+        """
+        Return the state of the ticks if this schedule is registered now.
+
+        See ``ScheduleState.registered()``.
+        """
         now, locked_at = aware(self.clock), aware(self.locked_at)
-        return self.schedule_state.registered(schedule, now, locked_at)
+        if self.schedule == schedule:
+            return self.schedule_state
+        state = self.ticks.registered(schedule, now, locked_at, since)
+        return replace(self, schedule_state=state).ticks
 
     @property
     def schedule(self) -> Schedule | None:
@@ -317,7 +378,7 @@ class LockStatus:
     @property
     def next_tick(self) -> datetime | None:
         """The tick to be run next; ``None`` without a schedule."""
-        return self.schedule_state.next_tick(aware(self.clock))
+        return self.ticks.next_tick(aware(self.clock))
 
 
 @dataclass(frozen=True)
@@ -359,6 +420,10 @@ class LockHolder:
             remark = ", a run that this process belongs to" if self.is_inherited else ""
             return f"held by {self.locked_by}{remark}"
         tick = self.tick.isoformat(sep=" ", timespec="minutes")
+        if not self.locked_by:
+            return f"its tick of {tick} came before its schedule was registered"
+        if Pause.parse(self.locked_by) is not None:
+            return f"its tick of {tick} came before its pause ended"
         return f"its tick of {tick} is done, last run by {self.locked_by}"
 
     def __str__(self) -> str:
@@ -376,16 +441,41 @@ def is_success(exception: BaseException | None) -> bool:
     )
 
 
+class InterruptedBodyError(Exception):
+    """The body of a job did not end by itself: its process was ended or has died."""
+
+
+def is_interruption(exception: BaseException | None) -> bool:
+    """
+    Return whether something else than the job has ended its body.
+
+    That is a signal, whose handler raises ``KeyboardInterrupt`` or an exit with the
+    status of that signal; a cancellation of an async job; or the death of its process.
+    An ordinary error of the job is a failure, and no interruption.
+    """
+    if isinstance(exception, SystemExit):
+        # An exit may have any object as its code.
+        return isinstance(exception.code, int) and exception.code in ENDING_STATUSES
+    interruptions = KeyboardInterrupt, CancelledError, InterruptedBodyError
+    return isinstance(exception, interruptions)
+
+
+ENDING_STATUSES = frozenset(128 + number for number in (signal.SIGINT, signal.SIGTERM))
+"""The exit statuses of a process that ends because of such a signal."""
+
+
 class RunOutcome(StrEnum):
     """
     The outcome of a run; the most urgent first.
 
+    ``TIMED_OUT`` is a run that its time limit ended, however its body ends then.
     ``LOST`` is a run that lost its lock before it ended, however its body ends.
     ``ABANDONED`` is a run that has not reported its end, and somebody else accounted
     for: its worker died, or its job still runs.
     """
 
     FAILED = "failed"
+    TIMED_OUT = "timed out"
     LOST = "lost"
     ABANDONED = "abandoned"
     SUCCEEDED = "succeeded"
@@ -399,7 +489,14 @@ class RunOutcome(StrEnum):
         """
         if not released:
             return cls.LOST
+        if isinstance(exception, TimeLimitExceeded):
+            return cls.TIMED_OUT
         return cls.SUCCEEDED if is_success(exception) else cls.FAILED
+
+    @classmethod
+    def of_own_release(cls) -> "frozenset[RunOutcome]":
+        """Return the outcomes that only the release of a run itself writes."""
+        return frozenset({cls.SUCCEEDED, cls.FAILED, cls.TIMED_OUT})
 
     @property
     def is_bad(self) -> bool:

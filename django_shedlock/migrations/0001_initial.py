@@ -10,7 +10,8 @@ INSTANTS = (
     "extended_at",
     "tick",
     "due_at",
-    "caught_up_tick",
+    "former_tick",
+    "repeated_tick",
     "started_at",
     "ended_at",
     "succeeded_at",
@@ -98,9 +99,15 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 (
-                    "caught_up_tick",
+                    "former_tick",
                     django_shedlock.sql.fields.UTCDateTimeField(
-                        db_default=None, null=True, verbose_name="caught up tick"
+                        db_default=None, null=True, verbose_name="former tick"
+                    ),
+                ),
+                (
+                    "repeated_tick",
+                    django_shedlock.sql.fields.UTCDateTimeField(
+                        db_default=None, null=True, verbose_name="repeated tick"
                     ),
                 ),
                 (

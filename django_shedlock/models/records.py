@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from django.db import models
 from django.db.models import Case, F, Max, Q, Value, When
 from django.db.models.functions import Coalesce
+from django.db.models.lookups import Exact, LessThanOrEqual
 from django.utils.functional import cached_property
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
@@ -21,6 +22,7 @@ from django_shedlock.locks.status import (
     LOSS_REPORT_PERIOD,
     NEEDS_LOOK,
     OVERDUE,
+    PASSED_OVER_REPORT_PERIOD,
     URGENCY_ORDER,
     JobState,
     LockState,
@@ -96,9 +98,39 @@ def needs_look() -> Q:
     return is_bad | is_recent | Q(unrecorded_at__isnull=False) & is_last
 
 
+# Note [Ticks after a pause]
+# A pause that has ended owes only later ticks, and only Python knows when they are. So
+# the database leaves such a job out until ``grace`` after the end of its pause. From
+# then on it may find the job too early, and ``reading.find()`` asks Python again.
+
+
 def overdue(grace: timedelta) -> Q:
     """Whether a tick has not succeeded ``grace`` after it, and no job runs now."""
-    return not_in_use() & Q(due_at__lte=fields.DatabaseNow() - grace)
+    late = fields.DatabaseNow() - grace
+    lease_end = Coalesce(
+        F("released_at"), F("lock_until"), output_field=fields.UTCDateTimeField()
+    )
+    # See Note [Ticks after a pause].
+    may_owe = ~is_pause() | Q(LessThanOrEqual(lease_end, late))
+    return not_in_use() & Q(due_at__lte=late) & may_owe
+
+
+# Note [Ticks that were passed over]
+# Only Python knows the ticks of a schedule. But after a success the record has three
+# ticks: the former one, the newest, and the one after it, which is due. If both gaps
+# are equal, as with most schedules, nothing was passed over. So the database finds the
+# few records with unequal gaps, and ``reading.find()`` asks Python about these. Of a
+# schedule with irregular ticks both gaps may be equal by chance: not reported then.
+
+
+def may_have_passed_over() -> Q:
+    """Whether the newest acquisition, not long ago, may have passed over ticks."""
+    recent = Q(tick__gt=fields.DatabaseNow() - PASSED_OVER_REPORT_PERIOD)
+    before = fields.TimeUntil(F("tick"), F("former_tick"))
+    after = fields.TimeUntil(F("due_at"), F("tick"))
+    # See Note [Ticks that were passed over].
+    is_unequal = ~Q(Exact(before, after))
+    return recent & Q(former_tick__lt=F("tick"), due_at__isnull=False) & is_unequal
 
 
 class LockRecordQuerySet(models.QuerySet["LockRecord"]):
@@ -132,15 +164,15 @@ class LockRecordQuerySet(models.QuerySet["LockRecord"]):
         place = Case(*places, default=URGENCY_ORDER.index(LockState.FREE))
         return self.order_by(place, "locked_at", "name")
 
-    def unused(self, duration: timedelta) -> Self:
+    def unused(self, duration: timedelta | models.Expression) -> Self:
         """
-        Only locks whose last lease ended longer ago than this.
+        Only locks whose last lease ended at least so long ago.
 
         Not those whose run is still open, or whose job somebody asks for.
         """
         then = fields.DatabaseNow() - duration
-        over = self.filter(lock_until__lt=then, open_run=None, asked_at=None)
-        return over.exclude(released_at__gte=then)
+        over = self.filter(lock_until__lte=then, open_run=None, asked_at=None)
+        return over.exclude(released_at__gt=then)
 
     def with_status(self) -> Self:
         """Add ``state``, ``remaining`` and ``clock``, all by the database's clock."""
@@ -161,11 +193,13 @@ class LockRecordQuerySet(models.QuerySet["LockRecord"]):
 
 LEASE_COLUMNS = (
     *("state", "locked_by", "locked_at", "lock_until", "remaining", "clock"),
-    *("fencing_token", "extended_at", "schedule", "tick", "due_at", "caught_up_tick"),
+    *("fencing_token", "extended_at", "released_at"),
+    *("schedule", "tick", "due_at", "former_tick", "repeated_tick"),
 )
 INSTANT_COLUMNS = (
     *("locked_at", "lock_at_least_until", "released_at", "extended_at"),
-    *("tick", "due_at", "caught_up_tick", "started_at", "ended_at", "succeeded_at"),
+    *("tick", "due_at", "former_tick", "repeated_tick"),
+    *("started_at", "ended_at", "succeeded_at"),
     *("lost_at", "unrecorded_at", "asked_at"),
 )
 STATUS_COLUMNS = LEASE_COLUMNS + JOB_FIELDS
@@ -176,7 +210,7 @@ def status_from_row(name: str, row: Sequence[Any]) -> LockStatus:
     """Return the lock whose record has these columns."""
     lease, job = row[: len(LEASE_COLUMNS)], row[len(LEASE_COLUMNS) :]
     state, locked_by, locked_at, lock_until, remaining, clock, token, *others = lease
-    extended_at, schedule, *instants = others
+    extended_at, released_at, schedule, *instants = others
     ticks = (instant and aware(instant) for instant in instants)
     return LockStatus(
         name=name,
@@ -188,15 +222,16 @@ def status_from_row(name: str, row: Sequence[Any]) -> LockStatus:
         clock=clock,
         schedule_state=ScheduleState(parse_known(schedule), *ticks),
         fencing_token=token,
-        heartbeat_at=heartbeat_of(extended_at, locked_at),
+        heartbeat_at=since_acquisition(extended_at, locked_at),
         job=JobState(**dict(zip(JOB_FIELDS, job, strict=True))),
+        released_at=since_acquisition(released_at, locked_at),
     )
 
 
-def heartbeat_of(extended_at: datetime | None, locked_at: datetime) -> datetime | None:
-    """Return when the holder extended its lease last, if it did."""
-    # Java's ShedLock acquires locks, and does not clear our column.
-    return extended_at if extended_at and extended_at >= locked_at else None
+def since_acquisition(moment: datetime | None, locked_at: datetime) -> datetime | None:
+    """Return the moment if it is of the last acquisition."""
+    # Java's ShedLock acquires locks, and does not clear our columns.
+    return moment if moment and moment >= locked_at else None
 
 
 def _instant(verbose_name: "StrOrPromise") -> fields.UTCDateTimeField:
@@ -217,8 +252,7 @@ class LockRecord(models.Model):
     database defaults, so a Java service can insert only these four.
 
     The lease: ``extended_at`` is when the holder itself extended its lease last. The
-    schedule: ``tick`` is the newest one with a run, ``due_at`` the first one that has
-    not succeeded, ``caught_up_tick`` the newest one that ran because it was overdue.
+    schedule: its columns are those of ``ScheduleState``, which says what they mean.
     The other columns are those of ``JobState``, which says what they mean.
     """
 
@@ -247,7 +281,12 @@ class LockRecord(models.Model):
     schedule: fields.OptionalText = _text(pgettext_lazy("shedlock", "schedule"))
     tick: fields.UTCDateTimeField = _instant(pgettext_lazy("shedlock", "tick"))
     due_at: fields.UTCDateTimeField = _instant(pgettext_lazy("shedlock", "due at"))
-    caught_up_tick: fields.UTCDateTimeField = _instant(_("caught up tick"))
+    former_tick: fields.UTCDateTimeField = _instant(
+        pgettext_lazy("shedlock", "former tick")
+    )
+    repeated_tick: fields.UTCDateTimeField = _instant(
+        pgettext_lazy("shedlock", "repeated tick")
+    )
     open_run: fields.OptionalText = _text(pgettext_lazy("shedlock", "open run"))
     last_run: fields.OptionalText = _text(pgettext_lazy("shedlock", "last run"))
     outcome: fields.OptionalText = _text(pgettext_lazy("shedlock", "outcome"), 20)
@@ -304,7 +343,7 @@ class LockRecord(models.Model):
     @property
     def heartbeat_at(self) -> datetime | None:
         """When the holder extended its lease last, if it did."""
-        return heartbeat_of(self.extended_at, self.locked_at)
+        return since_acquisition(self.extended_at, self.locked_at)
 
     @property
     def lease_used(self) -> float:

@@ -26,8 +26,9 @@ class LockQuery:
 
     A name must be one of ``names``, match one of ``patterns``, and match none of
     ``ignored``. The lock must be in one of ``states``, be overdue by ``overdue_by``,
-    have a job that ``needs_look``, or be ``requested``. Without these four, all locks
-    are wanted. A record that can't be read may be overdue, so it is wanted then.
+    have a job that ``needs_look``, have ``passed_over`` ticks, or be ``requested``.
+    Without these five, all locks are wanted. A record that can't be read may be
+    overdue, so it is wanted then.
 
     The order is that of the names. With ``by_urgency``, it is that of
     ``LockStatus.urgency()``, and of equally urgent locks the oldest come first.
@@ -40,6 +41,8 @@ class LockQuery:
     overdue_by: timedelta | None = None
     needs_look: bool = False
     """Does the job need a look, whatever its state? See ``LockStatus.needs_look``."""
+    passed_over: bool = False
+    """Did the newest acquisition pass over ticks? See ``LockStatus.passed_over``."""
     requested: bool = False
     """Did an operator ask for a run?"""
     by_urgency: bool = False
@@ -62,6 +65,8 @@ class LockQuery:
             wanted.append(status.unreadable or status.overdue_since(self.overdue_by))
         if self.needs_look:
             wanted.append(status.unreadable or status.needs_look)
+        if self.passed_over:
+            wanted.append(status.unreadable or status.passed_over)
         if self.requested:
             wanted.append(status.job.asked_at is not None)
         is_wanted = any(wanted) or not wanted
@@ -103,6 +108,8 @@ class LockProvider(ABC):
     """Does it give a lock with a schedule once for each tick?"""
     can_fence: bool = False
     """Can it hold up the caller's transaction? Only the caller's own database can."""
+    deletes_records: bool = False
+    """Can it delete a record, unless somebody has changed it since?"""
     is_shared: bool = True
     """Do other processes and hosts find the locks of this one?"""
     shortest_lease: timedelta = ZERO
@@ -131,7 +138,8 @@ class LockProvider(ABC):
 
         If several callers try at once, one of them gets ``None``, and a greater fencing
         token than the acquisition before. A provider that keeps ticks lets
-        ``ScheduleState`` decide by ``lock.configuration``, and sets ``lock.tick``.
+        ``ScheduleState`` decide by ``lock.configuration``, and sets ``lock.tick`` and
+        ``lock.former_tick``.
         """
 
     @abstractmethod
@@ -149,9 +157,12 @@ class LockProvider(ABC):
         """
         Release the lock if ``lock`` holds it, or keep it for ``lock_at_least_for``.
 
-        The release also accounts for the run, unless the body ``never_began``. If the
-        job ``succeeded``, its tick has succeeded as well. Return whether ``lock`` was
-        the holder.
+        The release also accounts for the run. If the job ``succeeded``, its tick has
+        succeeded as well; else the run counts as ``lock.failed_outcome``. If the body
+        ``never_began``, there was no run: nothing is kept, and the tick and the request
+        are open again. If ``lock.gives_tick_back``, the run has failed, and its tick is
+        open again, once. A provider that keeps ticks lets ``ScheduleState`` decide
+        that. Return whether ``lock`` was the holder.
         """
 
     @abstractmethod
@@ -222,13 +233,26 @@ class LockProvider(ABC):
         """Return the number of the wanted locks."""
         return sum(1 for _ in self.statuses(query))
 
-    def register(self, name: str, schedule: Schedule) -> None:
+    def register(
+        self, name: str, schedule: Schedule, since: datetime | None = None
+    ) -> None:
         """
         Register a new schedule for the lock, unless its job is running.
 
+        It owes the ticks after ``since``, by default from now on.
         ``LockStatus.registered()`` says what becomes of its ticks.
         """
         return
+
+    def delete_unused(self, name: str, unused_for: timedelta) -> bool:
+        """
+        Delete the record if nobody has used it for so long; return whether it did.
+
+        A record is in use while a run is open or requested, and until ``unused_for``
+        after the end of the last lease. Without ``deletes_records`` this does
+        nothing.
+        """
+        return False
 
     def is_seen_here_only(self) -> bool:
         """Return whether no other thread sees the records, as in a ``TestCase``."""

@@ -97,6 +97,7 @@ class DynamoDBLockProvider(
     """
 
     shortest_lease: timedelta = timedelta(seconds=1)
+    deletes_records: bool = True
     store: str = "DynamoDB"
     library: str = "boto3"
     extra: str = "dynamodb"
@@ -178,6 +179,16 @@ class DynamoDBLockProvider(
         # After a lost reply, our own first try may have written it.
         is_ours = answer.get("Item", {}).get("mark") == item["mark"]
         return is_ours or "Error" not in answer
+
+    def delete(self, name: str, version: SeenItem) -> bool:
+        """See EntryLockProvider.delete(). It is one conditional request."""
+        which: dict[str, object] = {
+            "Key": {"name": {"S": name}},
+            "ConditionExpression": "mark = :seen",
+            "ExpressionAttributeValues": {":seen": version.mark},
+        }
+        answer = self._ask("delete", name, "delete_item", self._of_table(which))
+        return "Error" not in answer
 
     def clock(self) -> float:
         """See EntryLockProvider.clock(). It is the second of a reply."""

@@ -182,6 +182,11 @@ class Entry(JobAccount[float]):
         """Return whether ``lock`` is the last acquisition, with an open run."""
         return self.locked_by == self.open_run == lock.locked_by
 
+    def is_in_use_since(self, moment: float) -> bool:
+        """Return whether a lease ended since, or a run is open or requested."""
+        is_wanted = self.open_run is not None or self.asked_at is not None
+        return is_wanted or self.lock_until > moment
+
     def differs_only_in_its_job_from(self, other: "Entry") -> bool:
         """Return whether the entries differ, and agree on who holds the lock."""
         same = {name: getattr(self, name) for name in (*JOB_FIELDS, "ticks", "others")}
@@ -244,7 +249,7 @@ class Entry(JobAccount[float]):
         return replace(self, lock_until=max(now, until), is_released=True)
 
     def with_run_over(
-        self, now: float, took: float, epoch: float, *, succeeded: bool
+        self, now: float, took: float, epoch: float, *, outcome: RunOutcome
     ) -> "Entry":
         """Return the entry after the end of the open run, which ``took`` seconds."""
         ended_at = now + epoch
@@ -255,12 +260,12 @@ class Entry(JobAccount[float]):
             ended_at=ended_at,
             open_run=None,
         )
-        if not succeeded:
+        if outcome.is_bad:
             failures = self.failures + 1
-            return replace(over, outcome=RunOutcome.FAILED.value, failures=failures)
+            return replace(over, outcome=outcome.value, failures=failures)
         return replace(
             over,
-            outcome=RunOutcome.SUCCEEDED.value,
+            outcome=outcome.value,
             failures=0,
             succeeded_at=ended_at,
             usual=next_usual(self.usual, took),
@@ -269,8 +274,9 @@ class Entry(JobAccount[float]):
     def given_back(self, lock: Lock) -> "Entry":
         """Return the entry without the open run, whose body never began."""
         start, new = lock.configuration.start, replace(self, open_run=None)
-        if lock.former_ticks is not None:
-            new = replace(new, ticks=lock.former_ticks)
+        if lock.configuration.schedule is not None:
+            ticks = to_text(from_text(self.ticks).given_back())
+            new = replace(new, ticks=ticks)
         if start.request is None or self.asked_at is not None:
             return new
         return replace(
@@ -456,6 +462,14 @@ class EntryLockProvider(LockProvider, Generic[Version, Stored]):
         """
         return int(clock.timestamp() * 1000)
 
+    def delete(self, name: str, version: Version) -> bool:
+        """
+        Delete the entry if ``version`` is still the newest; return whether it was.
+
+        A store that can do so in one step sets ``deletes_records``.
+        """
+        raise NotImplementedError
+
     # If somebody else wrote first, each change below reads again and is computed anew,
     # up to the limit of ``WriteAttempts``.
 
@@ -473,9 +487,7 @@ class EntryLockProvider(LockProvider, Generic[Version, Stored]):
                 clock, decision = self.wall_clock(now), None
                 status = entry.status(lock.name, now, clock)
                 if wanted.schedule is not None:
-                    decision = status.schedule_state.decide(
-                        start, wanted.schedule, wanted.grace, clock
-                    )
+                    decision = status.decide(start, wanted.schedule, wanted.grace)
                 refusal = status.refusal(start, decision)
                 if refusal is not None:
                     return refusal
@@ -493,7 +505,8 @@ class EntryLockProvider(LockProvider, Generic[Version, Stored]):
                         return CONTENDED  # somebody has carried it out already
                     new = new.without_request()
                 if decision is not None:
-                    lock.tick, lock.former_ticks = decision.tick, entry.ticks
+                    lock.tick = decision.tick
+                    lock.former_tick = status.schedule_state.tick
                     new = replace(new, ticks=to_text(decision.state))
                 if self.write(lock.name, new, version):
                     lock.known_token = new.fencing_token
@@ -520,6 +533,7 @@ class EntryLockProvider(LockProvider, Generic[Version, Stored]):
         if not lock.opens_run or lock.lost.is_set():
             return self._release_no_run(lock)
         was_tried = lock.was_release_tried
+        outcome = RunOutcome.SUCCEEDED if succeeded else lock.failed_outcome
         with self._readable(lock.name) as attempts:
             while True:
                 entry, version, now = attempts.read()
@@ -537,10 +551,15 @@ class EntryLockProvider(LockProvider, Generic[Version, Stored]):
                 if lock.never_began:
                     over = entry.given_back(lock).released(now, now)
                 else:
-                    over = entry.with_run_over(now, took, epoch, succeeded=succeeded)
+                    over = entry.with_run_over(now, took, epoch, outcome=outcome)
                     over = over.released(now, min(entry.lock_at_least_until, longest))
-                if succeeded and lock.tick is not None:
+                if lock.never_began:
+                    pass
+                elif succeeded and lock.tick is not None:
                     ticks = to_text(from_text(entry.ticks).after_success())
+                    over = replace(over, ticks=ticks)
+                elif lock.gives_tick_back:
+                    ticks = to_text(from_text(entry.ticks).given_back_once())
                     over = replace(over, ticks=ticks)
                 if self.write(lock.name, over, version):
                     return True
@@ -625,7 +644,9 @@ class EntryLockProvider(LockProvider, Generic[Version, Stored]):
                 if new == entry or self.write(name, new, version):
                     return
 
-    def register(self, name: str, schedule: Schedule) -> None:
+    def register(
+        self, name: str, schedule: Schedule, since: datetime | None = None
+    ) -> None:
         with self._readable(name) as attempts:
             while True:
                 found, version, now = attempts.read()
@@ -633,9 +654,24 @@ class EntryLockProvider(LockProvider, Generic[Version, Stored]):
                 if entry.state(now).is_in_use:
                     return
                 status = entry.status(name, now, self.wall_clock(now))
-                new = replace(entry, ticks=to_text(status.registered(schedule)))
+                new = replace(entry, ticks=to_text(status.registered(schedule, since)))
                 if new == entry or self.write(name, new, version):
                     return
+
+    def delete_unused(self, name: str, unused_for: timedelta) -> bool:
+        if not self.deletes_records:
+            return False
+        was_tried = False
+        with self._readable(name) as attempts:
+            while True:
+                entry, version, now = attempts.read()
+                if entry is None:
+                    return was_tried  # after a lost reply, by our own first try
+                if entry.is_in_use_since(now - unused_for.total_seconds()):
+                    return False
+                was_tried = True
+                if self.delete(name, version):
+                    return True
 
     @contextmanager
     def _readable(self, name: str) -> Iterator["WriteAttempts[Version]"]:

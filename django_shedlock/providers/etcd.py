@@ -69,6 +69,7 @@ class EtcdLockProvider(ServerLockProvider[SeenKeys, ListedKeys]):
     """
 
     shortest_lease: timedelta = timedelta(seconds=1)
+    deletes_records: bool = True
     store: str = "etcd"
     library: str = "requests"
     extra: str = "etcd"
@@ -136,6 +137,18 @@ class EtcdLockProvider(ServerLockProvider[SeenKeys, ListedKeys]):
         if unused != in_use:
             self._revoke(unused)
         return is_written
+
+    def delete(self, name: str, version: SeenKeys) -> bool:
+        """See EntryLockProvider.delete(). It is one transaction."""
+        record, holder = keys = self._keys(name)
+        change = {
+            "compare": [
+                gateway.unchanged(record, version.record.revision),
+                gateway.unchanged(holder, version.holder.revision),
+            ],
+            "success": [gateway.delete_key(key) for key in keys],
+        }
+        return self._transact("delete", name, change).succeeded
 
     def clock(self) -> float:
         """See EntryLockProvider.clock(). It is that of the member that answers."""

@@ -20,6 +20,7 @@ class MemoryLockProvider(EntryLockProvider[Entry | None, Never]):
     """
 
     is_shared = False
+    deletes_records = True
 
     def __init__(
         self,
@@ -49,6 +50,13 @@ class MemoryLockProvider(EntryLockProvider[Entry | None, Never]):
             if self._entries.get(name) is not version:
                 return False
             self._entries[name] = entry
+            return True
+
+    def delete(self, name: str, version: Entry | None) -> bool:
+        with self._mutex:
+            if self._entries.get(name) is not version:
+                return False
+            self._entries.pop(name, None)
             return True
 
     def names(self) -> Iterable[str]:

@@ -50,6 +50,7 @@ class MongoLockProvider(ServerLockProvider[documents.Document, documents.Documen
     """
 
     shortest_lease: timedelta = timedelta(milliseconds=1)
+    deletes_records: bool = True
     store: str = "MongoDB"
     library: str = "PyMongo"
     extra: str = "mongodb"
@@ -123,9 +124,10 @@ class MongoLockProvider(ServerLockProvider[documents.Document, documents.Documen
         return found is not None or super().extend(lock, *durations)
 
     def release(self, lock: Lock, *, succeeded: bool = True) -> bool:
-        """See LockProvider.release(). For a tick's success it is one operation more."""
-        is_again, has_tick = lock.was_release_tried, succeeded and lock.tick is not None
-        if is_again or has_tick or not lock.ends_run:
+        """See LockProvider.release(). A change of a tick is one operation more."""
+        is_again = lock.was_release_tried
+        changes_ticks = (succeeded and lock.tick is not None) or lock.gives_tick_back
+        if is_again or changes_ticks or not lock.ends_run:
             return super().release(lock, succeeded=succeeded)
         run = lock.locked_by
         which = documents.readable(lock.name, lockedBy=run, openRun=run)
@@ -152,8 +154,7 @@ class MongoLockProvider(ServerLockProvider[documents.Document, documents.Documen
         fields = documents.to_document(entry, version)
         with self.asking("change", name):
             if version:
-                seen = {each: version.get(each) for each in documents.COMPARED_FIELDS}
-                which = {"_id": name, **seen}
+                which = documents.unchanged(name, version)
                 updated = self.collection.update_one(which, {"$set": fields})
                 return bool(updated.matched_count)
             try:
@@ -161,6 +162,11 @@ class MongoLockProvider(ServerLockProvider[documents.Document, documents.Documen
             except DuplicateKeyError:
                 return False
             return True
+
+    def delete(self, name: str, version: documents.Document) -> bool:
+        with self.asking("delete", name):
+            deleted = self.collection.delete_one(documents.unchanged(name, version))
+            return bool(deleted.deleted_count)
 
     def clock(self) -> float:
         """See EntryLockProvider.clock(). It is the primary's."""
@@ -224,7 +230,7 @@ class MongoLockProvider(ServerLockProvider[documents.Document, documents.Documen
     def _fix_of(self, code: int | None) -> str:
         if code == UNAUTHORIZED:
             place = ".".join(self._address()[-2:])
-            return f"Allow its user find, insert and update on {place!r}."
+            return f"Allow its user find, insert, update and remove on {place!r}."
         return "Give MongoDB more disk space." if code == OUT_OF_DISK_SPACE else ""
 
     def _find_and_update(

@@ -61,6 +61,11 @@ def readable(name: str, **values: object) -> Document:
     return {"_id": name, "minFormat": {"$in": list(READABLE_FORMATS)}, **values}
 
 
+def unchanged(name: str, document: Document) -> Document:
+    """Return what finds the document if nobody has changed it since it was read."""
+    return {"_id": name, **{each: document.get(each) for each in COMPARED_FIELDS}}
+
+
 def acquiring(lock: Lock) -> list[Document]:
     """Return the pipeline that acquires the lock if it is free."""
     configuration = lock.configuration
@@ -126,7 +131,7 @@ def releasing(lock: Lock, *, succeeded: bool) -> list[Document]:
         "startedAt": "$lockedAt",
         "endedAt": "$$NOW",
         "openRun": None,
-        "outcome": RunOutcome.FAILED.value,
+        "outcome": lock.failed_outcome.value,
         "failures": {"$add": [known("failures", 0), 1]},
         "changes": next_change(),
     }

@@ -42,6 +42,7 @@ class RedisLockProvider(ServerLockProvider[str, ListedHash]):
     """
 
     read_batch_size: ClassVar[int] = 500
+    deletes_records: bool = True
     store: str = "Redis"
     library: str = "redis-py"
     extra: str = "redis"
@@ -91,7 +92,7 @@ class RedisLockProvider(ServerLockProvider[str, ListedHash]):
 
     def release(self, lock: Lock, *, succeeded: bool = True) -> bool:
         """See LockProvider.release(). A change of a tick is one round trip more."""
-        changes_ticks = succeeded and lock.tick is not None
+        changes_ticks = (succeeded and lock.tick is not None) or lock.gives_tick_back
         if changes_ticks or not lock.ends_run:
             return super().release(lock, succeeded=succeeded)
         with self.asking("release", lock.name):
@@ -113,6 +114,11 @@ class RedisLockProvider(ServerLockProvider[str, ListedHash]):
             # If a release is lost, the lock is only kept longer.
             is_confirmed = not entry.is_released
             return bool(self.server.run(name, call, is_confirmed=is_confirmed))
+
+    def delete(self, name: str, version: str) -> bool:
+        with self.asking("delete", name):
+            call = records.ScriptCall(records.Script.DELETE, (version,))
+            return bool(self.server.run(name, call))
 
     def lease_of(self, lock: Lock) -> LockStatus | None:
         """See LockProvider.lease_of(). With ``wait_replicas``, so many confirm it."""

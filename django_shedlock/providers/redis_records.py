@@ -143,6 +143,7 @@ local outcome, usual, last = unpack(redis.call('HMGET', KEYS[1],
     'outcome', 'usual', 'last_run'))
 if by ~= ARGV[2] or run ~= ARGV[2] then
     local has_ended = outcome == 'succeeded' or outcome == 'failed'
+        or outcome == 'timed out'
     return (ARGV[6] and has_ended and last == ARGV[2]) and 1 or 0
 end
 -- If the clock was set back, keep the lock no longer than after an acquisition now.
@@ -178,6 +179,11 @@ redis.call('HSET', KEYS[1], 'rev', ARGV[1], 'token', ARGV[3], unpack(ARGV, 7))
 ends, ticks, run = tonumber(ARGV[4]), ARGV[5], ARGV[6]
 {SET_EXPIRY}
 return 1
+"""
+    # Argument: the mark that was read.
+    DELETE = f"""{READ_RECORD}
+if rev ~= ARGV[1] then return 0 end
+return redis.call('DEL', KEYS[1])
 """
 
 
@@ -230,7 +236,7 @@ def extending(lock: Lock, *durations: timedelta) -> ScriptCall:
 def releasing(lock: Lock, *, succeeded: bool) -> ScriptCall:
     """Return the call that releases the lock of a run, and accounts for the run."""
     marks, at_least = (secrets.token_hex(8), lock.locked_by), lock.lock_at_least_for
-    outcome = RunOutcome.SUCCEEDED if succeeded else RunOutcome.FAILED
+    outcome = RunOutcome.SUCCEEDED if succeeded else lock.failed_outcome
     took = repr(lock.took)
     more = ["tried"] if lock.was_release_tried else []
     kept = _whole_microseconds(at_least)

@@ -136,6 +136,7 @@ class ZooKeeperLockProvider(ServerLockProvider[SeenNode, FoundNode]):
     """
 
     shortest_lease: timedelta = timedelta(milliseconds=1)
+    deletes_records: bool = True
     store: str = "ZooKeeper"
     library: str = "kazoo"
     extra: str = "zookeeper"
@@ -189,14 +190,33 @@ class ZooKeeperLockProvider(ServerLockProvider[SeenNode, FoundNode]):
 
         with self.asking("change", name):
             steps, found = self._ask(send)
-            failures: Any = [each for each in steps if isinstance(each, Exception)]
-            # The codes of a changed, new or missing node, and of the other steps then.
-            has_changed = {0, -2, -101, -103, -110}
-            for failure in failures:
-                if failure.code not in has_changed:
-                    raise failure
+            failures = self._failures(steps)
         # If an answer was lost, the change was sent again, and found its first try.
         return not failures or (found is not None and found[0] == value)
+
+    def delete(self, name: str, version: SeenNode) -> bool:
+        """See EntryLockProvider.delete(). It is one transaction."""
+        path, bucket = f"{self._records}/{_node(name)}", self._bucket(name)
+
+        def send(client: Any) -> list[Any]:
+            change = client.transaction()
+            change.check(bucket, version.bucket)
+            change.delete(path, version.node)
+            return [change.commit_async()]
+
+        with self.asking("delete", name):
+            [steps] = self._ask(send)
+            return not self._failures(steps)
+
+    def _failures(self, steps: Sequence[Any]) -> list[Any]:
+        """Return the steps of a transaction that another change made fail."""
+        failures: list[Any] = [each for each in steps if isinstance(each, Exception)]
+        # The codes of a changed, new or missing node, and of the other steps then.
+        has_changed = {0, -2, -101, -103, -110}
+        for failure in failures:
+            if failure.code not in has_changed:
+                raise failure
+        return failures
 
     def least_token(self, version: SeenNode, clock: datetime) -> int:
         """

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 
 from django_shedlock.clocks import aware
 from django_shedlock.locks.configuration import ZERO, full_name
+from django_shedlock.locks.own import CATCH_UP_LOCK
 from django_shedlock.locks.status import LockStatus
 from django_shedlock.providers.base import LockProvider, LockQuery
 from django_shedlock.registry.discovery import named_jobs
@@ -12,8 +13,6 @@ from django_shedlock.registry.jobs import Job
 
 REQUEST_LIFETIME = timedelta(hours=1)
 """A request that nobody has carried out for so long is not carried out any more."""
-CATCH_UP_LOCK = "shedlock.catch-up"
-"""The lock whose record says when a catch-up was last seen, on any host."""
 
 # Note [A request is on the record]
 # An operator's request is part of the lock's record. The host that starts the job

@@ -60,29 +60,32 @@ def trigger(action: OperatorAction, job: Job) -> TriggeredRun:
     logger.warning("Lock %r: %s wants its job to run now, %s.", action.name, by, why)
     before = action.provider.status(action.name)
     requested_at = None if before is None else before.job.asked_at
-    triggered = start_for_operator(
-        action, job, None if requested_at is None else aware(requested_at)
+    start = start_of_operator(
+        action, None if requested_at is None else aware(requested_at)
     )
+    triggered = start_for_operator(action, job, start)
     if not triggered.was_executed:
         logger.warning("%s", triggered)
     return triggered
 
 
-def start_for_operator(
-    action: OperatorAction, job: Job, request: datetime | None
-) -> TriggeredRun:
-    """Run the job for the operator; with ``request``, only if that is still open."""
-    by_operator = Start(
+def start_of_operator(action: OperatorAction, request: datetime | None) -> Start:
+    """Return the start of a run; with ``request``, only if that is still open."""
+    return Start(
         Trigger.OPERATOR,
         operator=action.operator,
         reason=action.reason,
         request=request,
     )
+
+
+def start_for_operator(action: OperatorAction, job: Job, start: Start) -> TriggeredRun:
+    """Run the job for the operator by this ``start``, whatever becomes of it."""
     began = time.monotonic()
     error: BaseException | None = None
     was_executed = True
     try:
-        was_executed = job.start(by_operator)
+        was_executed = job.start(start)
     except BaseException as raised:
         error = raised
     took = timedelta(seconds=time.monotonic() - began)

@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from itertools import islice, takewhile
 from typing import Self
 
 from django_shedlock.clocks import aware
@@ -12,6 +13,8 @@ from django_shedlock.schedules.cron import Schedule
 
 EARLY_START_LIMIT = timedelta(minutes=1)
 """A scheduler may start a job at most this long before its tick."""
+PASSED_OVER_LIMIT = 100
+"""So many ticks that were passed over are counted at most."""
 
 
 class Trigger(StrEnum):
@@ -19,8 +22,8 @@ class Trigger(StrEnum):
     What starts a job. It decides whether the job's tick may run.
 
     ``SCHEDULER`` runs each tick once. ``RETRY`` runs the newest past tick unless it has
-    succeeded. ``CATCH_UP`` runs it once if a tick is overdue. ``OPERATOR`` runs it at
-    any time, even while ``lock_at_least_for`` keeps the lock.
+    succeeded. ``CATCH_UP`` runs it if a tick is overdue that was never begun.
+    ``OPERATOR`` runs it at any time, even while ``lock_at_least_for`` keeps the lock.
     """
 
     SCHEDULER = "scheduler"
@@ -37,6 +40,9 @@ class Start:
     ``asked_at`` is when a queue's message asked for the run, by the clock of the host
     that published it. ``operator`` and ``reason`` are given if a person starts the run.
     If this start carries out a request, ``request`` is when the request was made.
+    ``acquisition`` is the random part of the identity that the acquisition gets;
+    without it the lock draws one. With ``rerun``, a tick whose body was interrupted or
+    killed may be begun once more.
     """
 
     trigger: Trigger = Trigger.SCHEDULER
@@ -44,6 +50,8 @@ class Start:
     operator: str = ""
     reason: str = ""
     request: datetime | None = None
+    acquisition: str = ""
+    rerun: bool = False
 
 
 BY_SCHEDULER = Start()
@@ -71,16 +79,19 @@ class ScheduleState:
     """
     What is known about the ticks of a lock's schedule. All instants are aware.
 
-    ``tick`` is the newest tick that was begun, ``due_at`` the first that has not
-    succeeded, ``caught_up`` the newest that was run because it was overdue.
-    ``schedule`` is the lock's last schedule. It is ``None`` if there was none, or if
-    another version wrote one that this version can't read.
+    ``tick`` is the newest tick that was begun or is not owed, ``due_at`` the first that
+    has not succeeded. ``former_tick`` is what ``tick`` was before the last acquisition,
+    so a tick can be given back. ``repeated_tick`` is the last tick that was given back
+    because its body was interrupted or killed. ``schedule`` is the lock's last
+    schedule. It is ``None`` if there was none, or if another version wrote one that
+    this version can't read.
     """
 
     schedule: Schedule | None = None
     tick: datetime | None = None
     due_at: datetime | None = None
-    caught_up: datetime | None = None
+    former_tick: datetime | None = None
+    repeated_tick: datetime | None = None
 
     def decide(
         self, start: Start, schedule: Schedule, grace: timedelta, now: datetime
@@ -102,7 +113,7 @@ class ScheduleState:
             chosen, holds_until = _of_scheduler(now, past, following)
         is_new = known.tick is None or known.tick < chosen
         tick = max(chosen, known.tick or chosen)
-        is_allowed, caught_up = is_new, known.caught_up
+        is_allowed = is_new
         if start.trigger is Trigger.OPERATOR:
             is_allowed = True
         elif start.trigger is Trigger.RETRY:
@@ -112,16 +123,14 @@ class ScheduleState:
             is_allowed = (
                 known.due_at is not None
                 and known.due_at <= overdue
-                and (known.tick is None or known.tick <= overdue)
-                and (known.caught_up is None or known.caught_up < overdue)
+                and (known.tick is None or known.tick < overdue)
             )
-            caught_up = tick
             holds_until = min(holds_until, next_overdue + grace)
         due_at = known.due_at or chosen
         if is_new:
             # The new tick has not succeeded, whatever an older schedule says.
             due_at = min(due_at, chosen)
-        state = ScheduleState(schedule, tick, due_at, caught_up)
+        state = ScheduleState(schedule, tick, due_at, self.tick, self.repeated_tick)
         return Decision(is_allowed, is_new, tick, holds_until, state)
 
     def after_success(self) -> Self:
@@ -130,36 +139,115 @@ class ScheduleState:
             return self
         return replace(self, due_at=next(self.schedule.ticks_after(self.tick)))
 
+    def given_back(self) -> Self:
+        """Return the state after a run whose body never began: its tick is open."""
+        return replace(self, tick=self.former_tick)
+
+    def given_back_once(self) -> Self:
+        """
+        Return the state after a run whose body was interrupted or killed.
+
+        Its tick is open again, unless it was given back before, or a former acquisition
+        had begun it as well.
+        """
+        if self.tick is None or self.tick in (self.former_tick, self.repeated_tick):
+            return self
+        return replace(self, tick=self.former_tick, repeated_tick=self.tick)
+
     # Note [A schedule that changes]
-    # Two versions of a project may run side by side for days and register two schedules
-    # in turn. So ticks that are due stay due. A registration also keeps an earlier
+    # A new schedule owes only ticks to come. But two versions of a project may run side
+    # by side for days and register two schedules in turn. So what both schedules have
+    # stays owed, and ticks that are due stay due. A registration also keeps an earlier
     # ``due_at`` if its own schedule has missed a tick since the last start. So no
     # registration puts off all of the first ticks after that start. If its schedule has
     # missed no tick, the schedule was changed, and its own next tick is due.
     def registered(
-        self, schedule: Schedule, now: datetime, locked_at: datetime
+        self,
+        schedule: Schedule,
+        now: datetime,
+        locked_at: datetime,
+        since: datetime | None = None,
     ) -> Self:
         """
-        Return the state with this schedule. Ticks that are due stay due.
+        Return the state with this schedule, which owes the ticks after ``since``.
 
-        ``now`` is an instant of the store's clock. ``locked_at`` is when the lock was
-        last acquired, or when its record was created if it never was.
+        ``now`` is an instant of the store's clock, and ``since`` an earlier one, or
+        ``now`` without it. ``locked_at`` is when the lock was last acquired, or when
+        its record was created if it never was.
         """
         if self.schedule == schedule:
             return self
-        following = next(schedule.ticks_after(now))
-        known = self._without_future(now, following)
-        last_start = min(known.tick or locked_at, now)
-        has_missed = next(schedule.ticks_after(last_start)) <= now
-        due_at = following
+        past, following = schedule.around(min(since or now, now))
+        known = self._without_future(now, schedule.around(now)[1])
+        # Not from ``tick``: a registration sets it, and that is no start.
+        has_missed = next(schedule.ticks_after(min(locked_at, now))) <= now
+        due_at, tick = following, known.tick
         if known.due_at is not None and (known.due_at <= now or has_missed):
             due_at = min(known.due_at, following)
-        return replace(known, schedule=schedule, due_at=due_at)
+        is_known_tick = (
+            self.schedule is not None and self.schedule.around(past)[0] == past
+        )
+        if not is_known_tick and (tick is None or tick < past):
+            tick = past
+        return replace(
+            known, schedule=schedule, due_at=due_at, tick=tick, former_tick=tick
+        )
+
+    def paused_until(
+        self, end: datetime, schedule: Schedule | None, now: datetime | None = None
+    ) -> Self:
+        """
+        Return the state after a pause: it owes only ticks after the pause's ``end``.
+
+        ``now`` is an instant of the store's clock, and the ``end`` if it is missing: a
+        registration after the pause may have written a newer tick.
+        """
+        if schedule is None:
+            return self
+        past, following = schedule.around(end)
+        known = self._without_future(now or end, schedule.around(now or end)[1])
+        tick, due_at = max(known.tick or past, past), known.due_at
+        if due_at is None or due_at < following:
+            due_at = following
+        return replace(self, tick=tick, former_tick=tick, due_at=due_at)
+
+    def owed_tick(
+        self, schedule: Schedule, grace: timedelta, now: datetime, since: datetime
+    ) -> datetime | None:
+        """
+        Return the tick that a scheduler has to begin at ``now``; ``None`` if none is.
+
+        It is the newest past tick, unless it was begun, is ``grace`` old, or came
+        before ``since`` and is not due. Both instants are of the store's clock, and
+        the scheduler watches the ticks from ``since`` on.
+        """
+        past, following = schedule.around(now)
+        known = self._without_future(now, following)
+        if past <= now - grace or (known.tick is not None and known.tick >= past):
+            return None
+        is_due = known.due_at is not None and known.due_at <= past
+        return past if past >= since or is_due else None
 
     def overdue_since(self, now: datetime, grace: timedelta) -> datetime | None:
         """Return the first tick that has not succeeded, if it is overdue."""
         is_overdue = self.due_at is not None and self.due_at <= now - grace
         return self.due_at if is_overdue else None
+
+    def passed_over(self) -> list[datetime]:
+        """
+        Return the ticks that the newest acquisition passed over, the oldest first.
+
+        They lie between the tick before it and its own, so they were never begun, but
+        for one that was given back. At most ``PASSED_OVER_LIMIT`` are returned. They
+        are counted by the schedule that the lock has now: see Note [A schedule that
+        changes].
+        """
+        newest, former = self.tick, self.former_tick
+        if self.schedule is None or newest is None or former is None:
+            return []
+        between = takewhile(newest.__gt__, self.schedule.ticks_after(former))
+        ticks = islice(between, PASSED_OVER_LIMIT)
+        return [tick for tick in ticks if tick != self.repeated_tick]
 
     def was_started(self, now: datetime, grace: timedelta) -> bool:
         """Return whether the newest tick up to ``now - grace`` was begun."""
@@ -180,11 +268,8 @@ class ScheduleState:
         # must not prevent the next ticks from running. But the clock may be set back a
         # little: by two minutes, or by less than an interval.
         latest = max(now + 2 * EARLY_START_LIMIT, following)
-        tick, caught_up = (
-            None if moment is not None and moment > latest else moment
-            for moment in (self.tick, self.caught_up)
-        )
-        return replace(self, tick=tick, caught_up=caught_up)
+        is_future = self.tick is not None and self.tick > latest
+        return replace(self, tick=None) if is_future else self
 
 
 # Note [Which tick a start is for]
@@ -212,10 +297,13 @@ def parse_known(schedule: str | None) -> Schedule | None:
     return None
 
 
+STATE_INSTANTS = ("tick", "due_at", "former_tick", "repeated_tick")
+
+
 def to_text(state: ScheduleState) -> str:
     """Return the state as JSON; an empty text if nothing is known about any tick."""
     known = {"schedule": str(state.schedule)} if state.schedule else {}
-    for name in ("tick", "due_at", "caught_up"):
+    for name in STATE_INSTANTS:
         if (moment := getattr(state, name)) is not None:
             known[name] = moment.astimezone(UTC).isoformat()
     return json.dumps(known) if known else ""
@@ -230,7 +318,7 @@ def from_text(text: str) -> ScheduleState:
         raise ValueError(f"{text!r} is no state of a schedule")
     instants = {
         name: aware(datetime.fromisoformat(known[name]))
-        for name in ("tick", "due_at", "caught_up")
+        for name in STATE_INSTANTS
         if known.get(name) is not None
     }
     return ScheduleState(parse_known(known.get("schedule")), **instants)

@@ -13,7 +13,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 from django.db.models import Case, QuerySet, When
 from django.db.models.constants import OnConflict
-from django.db.models.sql import InsertQuery, Query, UpdateQuery
+from django.db.models.sql import DeleteQuery, InsertQuery, Query, UpdateQuery
 
 from django_shedlock.sql.fields import CompiledPart, UTCDateTimeField
 
@@ -324,6 +324,25 @@ class HastyUpdate(Update):
     """An UPDATE that hardly waits for a row: other work waits behind it."""
 
     row_wait = "10ms"
+
+
+class Delete(Statement[QuerySet[models.Model, object], int]):
+    """A DELETE, built from a queryset, that returns how many rows were deleted."""
+
+    row_wait: ClassVar[str] = "1s"
+    """On a private connection it waits for a row no longer than this."""
+
+    def fetch(self, cursor: CursorWrapper) -> int:
+        """Return how many rows were deleted."""
+        return int(cursor.rowcount)
+
+    def _compile(
+        self, built: QuerySet[models.Model, object], connection: BaseDatabaseWrapper
+    ) -> Compiled:
+        limited = built.filter(row_wait_of(self.row_wait))
+        query: Any = limited.query.chain(DeleteQuery)
+        sql, parameters = query.get_compiler(connection=connection).as_sql()
+        return Compiled.of(connection, query, sql, parameters)
 
 
 class UpdateReturning(BaseUpdate[tuple[int | None] | None]):

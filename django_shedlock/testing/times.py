@@ -93,7 +93,7 @@ def reopen_tick(store: LockProvider, name: str) -> None:
         records = LockRecord.objects.filter(name=name)
 
         def build() -> Changes:
-            return records, {"tick": None, "caught_up_tick": None}
+            return records, {"tick": None, "former_tick": None}
 
         def forget(connection: BaseDatabaseWrapper, is_again: bool) -> None:
             Update(build)(connection)
@@ -105,6 +105,6 @@ def reopen_tick(store: LockProvider, name: str) -> None:
             entry, version, _ = store.read(name)
             if entry is None:
                 return
-            ticks = replace(from_text(entry.ticks), tick=None, caught_up=None)
+            ticks = replace(from_text(entry.ticks), tick=None, former_tick=None)
             new = replace(entry, ticks=to_text(ticks))
             written = store.write(name, new, version)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from queue import Queue
 from threading import Thread
@@ -19,8 +19,8 @@ from django.test import Client, override_settings
 from django.urls import path
 
 from django_shedlock import LockProviderError, scheduler_lock
+from django_shedlock.beat import loop as beat_loop
 from django_shedlock.beat.catch_up import note_catch_up
-from django_shedlock.beat.loop import BeatLoop
 from django_shedlock.console.checks import check_tables
 from django_shedlock.console.monitoring.health import HealthView
 from django_shedlock.console.monitoring.notices import reported
@@ -254,7 +254,7 @@ def test_history_that_hangs_is_asked_once(
 def prepare_beat() -> None:
     """Let a beat with one job ask its store all the time."""
     be_impatient()
-    BeatLoop.request_interval_seconds = BeatLoop.clock_interval_seconds = 0.01
+    beat_loop.BEAT_LOOK_INTERVAL = timedelta(milliseconds=10)
     only_one = only_jobs_of()
     only_one.__enter__()
     job = scheduler_lock("yearly", schedule="0 0 1 1 *")(prepare_beat)

@@ -40,8 +40,7 @@ FENCED = "fenced_write_is_of_the_last_holder"
 ACCEPTED = "accepted_write_is_of_no_older_holder"
 RELEASED = "released_lock_is_acquirable"
 DEAD_END = "invalid end state"
-ONCE = "scheduler_begins_each_tick_once"
-CAUGHT_UP = "catch_up_begins_each_tick_once"
+ONCE = "each_tick_is_begun_once"
 SUCCEEDED = "succeeded_tick_is_not_begun_again"
 NEWEST = "run_is_of_the_newest_tick"
 
@@ -63,7 +62,9 @@ RULES = [
     ("tick", "NO_NEW_TICK", "-DSTARTS=2", {ONCE, SUCCEEDED}),
     ("tick", "NO_GROWTH_OF_TICK", THREE_STARTS, {ONCE, SUCCEEDED}),
     ("tick", "NO_SUCCESS_IN_RETRY", "-DSTARTS=2", {SUCCEEDED}),
-    ("tick", "NO_CAUGHT_UP_TICK", "-DSTARTS=3 -DLAST=5", {CAUGHT_UP}),
+    ("tick", "NO_NEW_TICK_TO_CATCH_UP", "-DSTARTS=3 -DLAST=5", {ONCE}),
+    ("tick", "NO_OWNER_IN_GIVE_BACK", THREE_STARTS, {ONCE, SUCCEEDED}),
+    ("tick", "NO_REPEATED_TICK", "-DSTARTS=3 -DLAST=5", {ONCE}),
     ("tick", "NO_HOLDS_UNTIL", "-DSTARTS=2", {NEWEST}),
     ("tick", "NO_STORES_CLOCK", "-DSTARTS=2", {NEWEST}),
 ]

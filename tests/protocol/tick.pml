@@ -68,10 +68,22 @@
 #define IS_FOR_RETRY (is_new || known_due == NO_TICK || known_due <= known)
 #endif
 
-#ifdef NO_CAUGHT_UP_TICK    /* a catch-up may start what was caught up */
-#define IS_CAUGHT_UP false
+#ifdef NO_NEW_TICK_TO_CATCH_UP  /* a catch-up may start what was begun */
+#define IS_TO_CATCH_UP true
 #else
-#define IS_CAUGHT_UP (known_caught_up >= overdue)
+#define IS_TO_CATCH_UP (known < overdue)
+#endif
+
+#ifdef NO_OWNER_IN_GIVE_BACK    /* a late release may give the tick of another run back */
+#define IS_OURS true
+#else
+#define IS_OURS (locked_by == me && !is_released)
+#endif
+
+#ifdef NO_REPEATED_TICK     /* an interrupted body gives its tick back again and again */
+#define WAS_REPEATED false
+#else
+#define WAS_REPEATED (tick == repeated_tick || tick == former_tick)
 #endif
 
 #ifdef NO_STORES_CLOCK      /* a worker's clock, which is ahead, decides */
@@ -89,18 +101,19 @@ bool is_released = true;
 byte fencing_token;
 byte tick = NO_TICK;
 byte due_at = NO_TICK;
-byte caught_up = NO_TICK;
+byte former_tick = NO_TICK;
+byte repeated_tick = NO_TICK;
 
 /* ----- What only the checker knows ----- */
 
 mtype = { SCHEDULER, RETRY, CATCH_UP, OPERATOR };
-bool was_scheduled[TICKS];  /* which ticks a scheduler has begun */
-bool was_caught_up[TICKS];
+bool was_begun[TICKS];      /* which ticks a scheduler or a catch-up has begun */
+bool was_interrupted[TICKS];
+bool was_begun_again[TICKS];
 bool has_succeeded[TICKS];
 byte running = STARTS;
 
-bool scheduler_begins_each_tick_once = true;
-bool catch_up_begins_each_tick_once = true;
+bool each_tick_is_begun_once = true;
 bool succeeded_tick_is_not_begun_again = true;
 bool run_is_of_the_newest_tick = true;
 
@@ -140,21 +153,20 @@ inline decide() {
         || (trigger == SCHEDULER && IS_FOR_SCHEDULER)
         || (trigger == RETRY && IS_FOR_RETRY)
         || (trigger == CATCH_UP && known_due != NO_TICK && known_due <= overdue
-            && known <= overdue && !IS_CAUGHT_UP));
+            && IS_TO_CATCH_UP));
     chosen = GROWN_TICK;
     overdue = 0;
     at = 0
 }
 
-/* What the trigger promises, when a run has begun. */
+/* What the trigger promises, when a run begins. An operator and a retry may begin again. */
 inline check_begin() {
     if
-    :: trigger == SCHEDULER ->
-        CHECK(scheduler_begins_each_tick_once, !was_scheduled[chosen]);
-        was_scheduled[chosen] = true
-    :: trigger == CATCH_UP ->
-        CHECK(catch_up_begins_each_tick_once, !was_caught_up[chosen]);
-        was_caught_up[chosen] = true
+    :: (trigger == SCHEDULER || trigger == CATCH_UP) && has_body ->
+        CHECK(each_tick_is_begun_once, !was_begun[chosen]
+            || was_interrupted[chosen] && !was_begun_again[chosen]);
+        was_begun_again[chosen] = was_begun[chosen];
+        was_begun[chosen] = true
     :: else
     fi;
     CHECK(succeeded_tick_is_not_begun_again, trigger == OPERATOR || !has_succeeded[chosen]);
@@ -169,10 +181,10 @@ inline forget_decision() {
 
 proctype Start(byte me) {
     mtype trigger;
-    byte asked_at, token, known, known_due, known_caught_up, decisions;
+    byte asked_at, token, known, known_due, decisions;
     byte at, chosen, holds_until, overdue;
     byte deadline;
-    bool is_new, is_allowed, is_again, has_success;
+    bool is_new, is_allowed, is_again, has_body, has_success;
 
     atomic {
         if
@@ -202,9 +214,7 @@ reading:
         token = fencing_token;
         known = tick;
         known_due = due_at;
-        known_caught_up = caught_up;
         decide();
-        known_caught_up = 0;
         if
         :: (!is_allowed || (lock_until > now && !(trigger == OPERATOR && is_released))) ->
             goto ended
@@ -224,8 +234,12 @@ beginning:
             is_released = false;
             fencing_token++;
             due_at = (due_at == NO_TICK || (is_new && chosen < due_at) -> chosen : due_at);
+            former_tick = tick;
             tick = chosen;
-            caught_up = (trigger == CATCH_UP -> chosen : caught_up);
+            if
+            :: has_body = true
+            :: has_body = false             /* an interrupt comes before it */
+            fi;
             check_begin();
             if
             :: LATE && !is_again -> is_again = true; decisions = 0; goto reading
@@ -249,10 +263,12 @@ begun:
     };
 
 
-    /* The body ends, or the process dies. leases.py: RELEASE. */
+    /* The body ends, or the process dies. statements.py: RELEASE, and those of ticks. */
     if
-    :: has_success = true
-    :: has_success = false
+    :: has_body -> goto interrupted         /* its job has rerun */
+    :: has_body -> has_success = true
+    :: has_body -> has_success = false
+    :: !has_body -> goto giving_back
     :: goto ended
     fi;
     atomic {
@@ -265,13 +281,40 @@ begun:
             due_at = (has_success -> NEXT_TICK(chosen) : due_at);
             has_succeeded[chosen] = (has_succeeded[chosen] || has_success)
         :: else
+        fi;
+        goto ended
+    };
+
+interrupted:
+    atomic {
+        if
+        :: IS_OURS ->
+            is_released = true;
+            lock_until = now;
+            if
+            :: WAS_REPEATED
+            :: !WAS_REPEATED ->
+                was_interrupted[chosen] = true;
+                repeated_tick = tick;
+                tick = former_tick
+            fi
+        :: else
+        fi;
+        goto ended
+    };
+
+giving_back:
+    atomic {
+        if
+        :: IS_OURS -> is_released = true; lock_until = now; tick = former_tick
+        :: else
         fi
     };
 
 ended:
     atomic {
         forget_decision();
-        chosen = 0; deadline = 0; has_success = false; is_again = false; trigger = 0;
+        chosen = 0; deadline = 0; has_body = false; has_success = false; is_again = false; trigger = 0;
         running--
     }
 }

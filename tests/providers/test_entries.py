@@ -12,11 +12,12 @@ import pytest
 from django_shedlock.clocks import EARLIEST_INSTANT, LATEST_INSTANT
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks.configuration import ZERO
+from django_shedlock.locks.pauses import Pause
 from django_shedlock.locks.status import JobState, LockState, RunOutcome
 from django_shedlock.providers.entries import Entry, instant_of
 from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.schedules.cron import Schedule
-from django_shedlock.schedules.state import ScheduleState, to_text
+from django_shedlock.schedules.state import STATE_INSTANTS, ScheduleState, to_text
 from tests.support.leases import end_lease
 from tests.support.locks import (
     MINUTE,
@@ -217,24 +218,29 @@ def test_instants_of_a_job_are_those_of_the_wall_clock() -> None:
     "moment", [EARLIEST_INSTANT, LATEST_INSTANT, NOON - timedelta(days=999)]
 )
 @pytest.mark.parametrize("expression", ["@yearly", "* * * * *", "59 23 31 12 *"])
-@pytest.mark.parametrize("field", ["tick", "due_at", "caught_up"])
+@pytest.mark.parametrize("field", STATE_INSTANTS)
 def test_ticks_of_odd_instants(moment: datetime, expression: str, field: str) -> None:
     """Everything that is asked of them has an answer, so no list breaks."""
     instants: dict[str, Any] = {field: moment}
     state = ScheduleState(Schedule(expression, "Pacific/Apia"), **instants)
     entry = replace(OLD, ticks=to_text(state))
     status = entry.status("job", SECONDS, NOON)
-    for each in (status, replace(status, state=LockState.FREE)):
+    free = replace(status, state=LockState.FREE)
+    paused = replace(free, locked_by=Pause("alice", "").identity())
+    ended = (replace(paused, released_at=each) for each in (moment, NOON))
+    for each in (status, free, paused, *ended):
         assert each.next_tick is not None
         each.skips_since(ZERO)
         each.overdue_since(ZERO)
         each.may_catch_up(ZERO)
+        each.owed_tick(Schedule(expression, "UTC"), ZERO, moment)
+        each.registered(Schedule("@daily", "UTC"), moment)
         assert not each.unreadable
 
 
 def test_outcome_that_a_newer_version_has() -> None:
     """It is no success, so somebody has a look."""
-    entry = replace(OLD, last_run="me", outcome="timed out", failures=1)
+    entry = replace(OLD, last_run="me", outcome="interrupted", failures=1)
     assert entry.status("job", SECONDS, NOON).needs_look
     assert not entry.was_released_by(take_from(MemoryLockProvider("x"), configure()))
     assert entry.last_abandoned() is None

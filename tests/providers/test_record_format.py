@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -56,6 +57,7 @@ __all__ = [
     "server",
 ]
 SCHEDULE = Schedule("0 0 1 1 *", "UTC")
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 SERVERS = {
     "redis": "server",
     "etcd": "running_etcd",
@@ -154,7 +156,7 @@ def test_unknown_fields_stay(locks: EntryLockProvider[Any, Any]) -> None:
     assert fields_of(locks, "job") == FIELDS
     assert locks.release(lock)
     assert fields_of(locks, "job") == FIELDS
-    locks.register("job", SCHEDULE)
+    locks.register("job", SCHEDULE, LONG_AGO)
     scheduled = take_from(locks, LockConfiguration("job", MINUTE, schedule=SCHEDULE))
     assert fields_of(locks, "job") == FIELDS
     assert locks.release(scheduled)
@@ -214,7 +216,7 @@ class Operations:
         return self._locks.note_unrecorded("job")
 
     def register(self) -> object:
-        return self._locks.register("job", SCHEDULE)
+        return self._locks.register("job", SCHEDULE, LONG_AGO)
 
 
 OPERATIONS = [name for name in vars(Operations) if not name.startswith("_")]

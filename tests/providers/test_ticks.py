@@ -26,6 +26,7 @@ from django_shedlock.sql.fields import DatabaseNow
 from django_shedlock.testing.contract.ticks import configure_tick
 from tests.support.clocks import store_clock
 from tests.support.locks import MINUTE, force_release, status_of, take_from, try_from
+from tests.support.private_connections import counted_statements
 from tests.support.processes import Parent, context, workers
 from tests.support.statements import Failing, Once
 from tests.support.waiting import PATIENCE
@@ -161,7 +162,7 @@ def test_late_success_is_not_undone_by_a_registration(
     LockRecord.objects.update(lock_until=NOON)
     with store_clock(NOON + 2 * QUARTER):
         succeed = Once("SELECT", lambda: provider.release(late))
-        with connection.execute_wrapper(succeed):
+        with counted_statements(), connection.execute_wrapper(succeed):
             provider.register("job", Schedule("@hourly", "UTC"))
     assert ticks(provider).due_at == NOON + QUARTER
     assert ticks(provider).schedule == Schedule("@hourly", "UTC")
@@ -172,7 +173,7 @@ def test_lock_that_expires_meanwhile_is_left_alone(
     provider: DatabaseLockProvider,
 ) -> None:
     """Between the SELECT and the UPDATE a scheduler's run begins and overruns."""
-    with store_clock(NOON):
+    with store_clock(NOON - QUARTER):
         assert runs(provider, succeeded=False)
     retry = quarters(Trigger.RETRY)
 
@@ -194,10 +195,10 @@ def test_record_that_is_made_meanwhile_is_acquired(
     """A new name is registered just before our INSERT: its tick has not run."""
     register = Once(
         "INSERT",
-        lambda: provider.register("job", Schedule(QUARTERS, "UTC")),
+        lambda: provider.register("job", Schedule(QUARTERS, "UTC"), NOON - QUARTER),
         before=True,
     )
-    with connection.execute_wrapper(register):
+    with store_clock(NOON), connection.execute_wrapper(register):
         lock = take_from(provider, quarters())
     assert LockRecord.objects.get().locked_by == lock.locked_by
 
@@ -227,9 +228,8 @@ def test_record_that_is_pruned_while_it_is_registered(
     provider: DatabaseLockProvider,
 ) -> None:
     """A registration that finds no record twice leaves it to the next one."""
-    with connection.execute_wrapper(
-        Once("INSERT", lambda: LockRecord.objects.all().delete())
-    ):
+    prune = Once("INSERT", lambda: LockRecord.objects.all().delete())
+    with counted_statements(), connection.execute_wrapper(prune):
         provider.register("job", Schedule(QUARTERS, "UTC"))
     assert provider.status("job") is None
 
@@ -334,15 +334,17 @@ def test_clock_that_was_ahead_hides_no_missed_run(
     end_every_lease()
     with store_clock(NOON):
         assert runs(provider, succeeded=False)
-    with store_clock(NOON + timedelta(minutes=6)):
+    with store_clock(NOON + QUARTER + timedelta(minutes=6)):
         status = status_of(provider, "job")
         assert status.overdue_since(timedelta(minutes=5)) == NOON
         assert take_from(provider, quarters(Trigger.CATCH_UP))
 
 
 @pytest.mark.django_db
-def test_lost_lock_leaves_its_tick_to_catch_up(provider: DatabaseLockProvider) -> None:
-    """A worker that vanished has its tick: once it is released, catch-up runs it."""
+def test_lost_lock_leaves_the_next_tick_to_catch_up(
+    provider: DatabaseLockProvider,
+) -> None:
+    """A worker that vanished has its tick. After its release a catch-up has others."""
     with store_clock(NOON):
         lock = take_from(provider, quarters())
         LockRecord.objects.update(lock_until=DatabaseNow())
@@ -351,11 +353,15 @@ def test_lost_lock_leaves_its_tick_to_catch_up(provider: DatabaseLockProvider) -
     with store_clock(NOON + timedelta(minutes=5)):
         assert isinstance(try_from(provider, quarters(Trigger.CATCH_UP)), LockHolder)
         assert force_release(provider, "job")
+        holder = try_from(provider, quarters(Trigger.CATCH_UP))
+        assert isinstance(holder, LockHolder)
+        assert holder.tick == NOON
+    with store_clock(NOON + QUARTER + timedelta(minutes=5)):
         again = take_from(provider, quarters(Trigger.CATCH_UP))
         assert not provider.release(lock)
         assert ticks(provider).due_at == NOON
         assert provider.release(again)
-    assert ticks(provider).due_at == NOON + QUARTER
+    assert ticks(provider).due_at == NOON + 2 * QUARTER
 
 
 @pytest.mark.django_db
@@ -363,8 +369,8 @@ def test_catch_up_and_scheduler_at_one_tick_make_one_run(
     provider: DatabaseLockProvider,
 ) -> None:
     """What is caught up at the very moment of the next tick stands for that tick."""
-    with store_clock(NOON):
-        assert runs(provider, succeeded=False)
+    with store_clock(NOON - QUARTER):
+        assert runs(provider)
     catch_up = configure_tick(Trigger.CATCH_UP, expression=QUARTERS, grace=QUARTER)
     with store_clock(NOON + QUARTER):
         assert provider.release(take_from(provider, catch_up))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -31,11 +33,14 @@ def at(hour: int, minute: int = 0, second: int = 0) -> datetime:
 def hourly(
     tick: int | None = None,
     due_at: int | None = None,
-    caught_up: int | None = None,
+    former_tick: int | None = None,
+    repeated_tick: int | None = None,
 ) -> ScheduleState:
     """Return the state of an hourly job, by the hours of its ticks."""
-    ticks = [None if hour is None else at(hour) for hour in (tick, due_at, caught_up)]
-    return ScheduleState(HOURLY, *ticks)
+    hours = (tick, due_at, former_tick, repeated_tick)
+    return ScheduleState(
+        HOURLY, *(None if hour is None else at(hour) for hour in hours)
+    )
 
 
 def created(moment: datetime) -> ScheduleState:
@@ -58,6 +63,12 @@ def allows(
     asked_at: datetime | None = None,
 ) -> bool:
     return state.decide(*start(trigger, asked_at=asked_at), now).is_allowed
+
+
+def allows_by(
+    schedule: Schedule, state: ScheduleState, trigger: Trigger, now: datetime
+) -> bool:
+    return state.decide(*start(trigger, schedule), now).is_allowed
 
 
 def after(state: ScheduleState, trigger: Trigger, now: datetime) -> ScheduleState:
@@ -218,7 +229,7 @@ def test_change_that_skips_a_tick_keeps_the_tick_of_the_old_schedule() -> None:
 def test_change_after_a_clock_was_wrong_counts_from_now_on() -> None:
     """What was written in the future is no start of which anything follows."""
     future = at(20) + 24 * HOUR
-    wrong = ScheduleState(daily(8), future, future, future)
+    wrong = ScheduleState(daily(8), future, future)
     assert wrong.registered(HOURLY, at(9, 30), future).due_at == at(10)
 
 
@@ -328,13 +339,196 @@ def test_retry_runs_unless_the_newest_tick_succeeded(
     assert allows(state, Trigger.RETRY, at(16))
 
 
-def test_retry_runs_a_tick_that_was_registered_in_between() -> None:
-    """That ticks count from now on does not mean that the one before has succeeded."""
+@pytest.mark.parametrize(
+    "trigger", [Trigger.SCHEDULER, Trigger.RETRY, Trigger.CATCH_UP]
+)
+def test_tick_before_the_registration_is_not_run(trigger: Trigger) -> None:
+    """A new schedule owes ticks to come; only an operator runs an older one."""
     registered = created(at(10, 0, 10))
-    failed = after(registered, Trigger.SCHEDULER, at(10, 0, 20))
-    assert allows(failed, Trigger.RETRY, at(10, 1, 20))
-    succeeded = after(failed, Trigger.RETRY, at(10, 1, 20)).after_success()
-    assert not allows(succeeded, Trigger.RETRY, at(10, 2))
+    assert registered == hourly(tick=10, due_at=11, former_tick=10)
+    assert not allows(registered, trigger, at(10, 30))
+    assert allows(registered, Trigger.OPERATOR, at(10, 30))
+    assert allows(registered, trigger, at(11, 30))
+
+
+def test_registration_counts_from_the_first_look_of_a_beat() -> None:
+    """A tick that came since then, before the store answered, is owed."""
+    look, now = at(9, 59, 50), at(10, 0, 20)
+    registered = ScheduleState().registered(HOURLY, now, now, look)
+    assert registered == hourly(tick=9, due_at=10, former_tick=9)
+    assert registered.owed_tick(HOURLY, GRACE, now, look) == at(10)
+    assert allows(registered, Trigger.SCHEDULER, now)
+    future = ScheduleState().registered(HOURLY, now, now, at(20))
+    assert future == hourly(tick=10, due_at=11, former_tick=10)
+
+
+def test_registration_of_a_changed_schedule_forgets_older_ticks() -> None:
+    """The new schedule's tick of 8:30 came before anybody knew it."""
+    missed = ScheduleState(daily(8), at(8) - 24 * HOUR, at(8))
+    changed = missed.registered(daily(8, 30), at(9), at(8) - 24 * HOUR)
+    assert (changed.tick, changed.due_at) == (at(8, 30), at(8))
+    assert not allows_by(daily(8, 30), changed, Trigger.CATCH_UP, at(9))
+    assert changed.overdue_since(at(9), GRACE) == at(8)
+
+
+def test_tick_of_both_schedules_stays_owed() -> None:
+    """A change that keeps the missed tick does not forget it."""
+    missed = ScheduleState(daily(8), at(8) - 24 * HOUR, at(8))
+    twice = Schedule(["0 8 * * *", "0 20 * * *"], "UTC")
+    for schedule in (twice, daily(8), Schedule("0 8 * * *", "Etc/UTC")):
+        missed = missed.registered(schedule, at(9), at(8) - 24 * HOUR)
+        assert (missed.tick, missed.due_at) == (at(8) - 24 * HOUR, at(8))
+        assert allows_by(schedule, missed, Trigger.CATCH_UP, at(9))
+
+
+def test_pause_owes_no_tick_up_to_its_end() -> None:
+    """After a pause the next tick is due, whatever was missed or has failed before."""
+    for before in (hourly(tick=7, due_at=8), hourly(tick=8, due_at=8), hourly()):
+        ended = before.paused_until(at(10, 10), HOURLY)
+        assert ended == hourly(tick=10, due_at=11, former_tick=10)
+        assert ended.owed_tick(HOURLY, GRACE, at(10, 12), at(7)) is None
+        assert ended.overdue_since(at(10, 30), GRACE) is None
+        assert not allows(ended, Trigger.CATCH_UP, at(10, 30))
+        assert not allows(ended, Trigger.SCHEDULER, at(10, 30))
+        assert ended.owed_tick(HOURLY, GRACE, at(11), at(7)) == at(11)
+    assert ScheduleState().paused_until(at(10), None) == ScheduleState()
+
+
+def test_pause_keeps_a_tick_that_began_early() -> None:
+    """A run that began shortly before its tick has used up the tick."""
+    early = hourly(tick=11, due_at=12)
+    assert early.paused_until(at(10, 59, 30), HOURLY) == replace(
+        early, former_tick=at(11)
+    )
+
+
+@pytest.mark.parametrize(
+    ("state", "now", "since", "owed"),
+    [
+        (hourly(tick=9, due_at=10), at(10), at(8), 10),
+        (hourly(tick=9, due_at=10), at(10, 4, 59), at(8), 10),
+        (hourly(tick=9, due_at=10), at(10, 5), at(8), None),  # catch-up's
+        (hourly(tick=10, due_at=11), at(10), at(8), None),
+        (hourly(tick=10, due_at=10), at(10), at(8), None),  # it failed
+        (hourly(tick=9, due_at=10), at(10), at(10, 0, 1), 10),  # a restart over it
+        (hourly(tick=9, due_at=9), at(10), at(10, 0, 1), 10),
+        (hourly(tick=9, due_at=11), at(10), at(10, 0, 1), None),
+        (hourly(tick=9, due_at=11), at(10), at(10), 10),
+        (hourly(tick=20, due_at=10), at(10), at(8), 10),  # the store's clock was wrong
+        (ScheduleState(), at(10), at(9), 10),
+        (ScheduleState(), at(10), at(10, 0, 1), None),
+    ],
+)
+def test_tick_is_owed_while_it_is_new(
+    state: ScheduleState, now: datetime, since: datetime, owed: int | None
+) -> None:
+    """A scheduler looks back at the newest tick, also over a restart of its own."""
+    expected = None if owed is None else at(owed)
+    assert state.owed_tick(HOURLY, GRACE, now, since) == expected
+
+
+def test_tick_whose_body_never_began_is_given_back() -> None:
+    """Any start may begin the tick again, however often that happens."""
+    state = hourly(tick=9, due_at=10)
+    for _ in range(3):
+        state = after(state, Trigger.SCHEDULER, at(10))
+        assert (state.tick, state.former_tick) == (at(10), at(9))
+        state = state.given_back()
+        assert (state.tick, state.due_at) == (at(9), at(10))
+        assert state.owed_tick(HOURLY, GRACE, at(10, 1), at(10, 0, 30)) == at(10)
+        assert allows(state, Trigger.CATCH_UP, at(10, 5))
+
+
+def test_tick_whose_body_was_interrupted_is_given_back_once() -> None:
+    """The second run of the tick is its last one, and the next tick has two as well."""
+    state = hourly(tick=9, due_at=10)
+    for hour in (10, 11):
+        for is_open_again in (True, False):
+            assert allows(state, Trigger.SCHEDULER, at(hour))
+            state = after(state, Trigger.SCHEDULER, at(hour)).given_back_once()
+            assert allows(state, Trigger.CATCH_UP, at(hour, 5)) is is_open_again
+        assert state.repeated_tick == at(hour)
+        assert state.due_at == at(10)
+
+
+@pytest.mark.parametrize("trigger", [Trigger.RETRY, Trigger.OPERATOR])
+def test_tick_that_another_run_has_begun_is_not_given_back(trigger: Trigger) -> None:
+    """If a second run of a tick is interrupted or never begins, the first counts."""
+    failed = after(hourly(tick=9, due_at=10), Trigger.SCHEDULER, at(10))
+    again = after(failed, trigger, at(10, 10))
+    assert again.given_back().tick == at(10)
+    assert again.given_back_once() == again
+
+
+def test_tick_of_nothing_is_not_given_back() -> None:
+    """A lock without a schedule has no tick."""
+    assert ScheduleState().given_back_once() == ScheduleState()
+    assert ScheduleState().given_back() == ScheduleState()
+
+
+@dataclass
+class Simulated:
+    """One hourly job, and how often the body of each of its ticks has begun."""
+
+    state: ScheduleState
+    now: datetime
+    begun: Counter[datetime] = field(default_factory=Counter)
+    repeated: set[datetime] = field(default_factory=set)
+    not_owed: set[datetime] = field(default_factory=set)
+
+    def take(self, step: str, trigger: Trigger) -> None:
+        """Start the job, and let its run end as ``step`` says; or pause the job."""
+        if step == "pause":
+            end = self.now + 2 * HOUR
+            self.not_owed |= set(self.ticks_until(end)) - set(self.begun)
+            self.now, self.state = end, self.state.paused_until(end, HOURLY)
+            return
+        decision = self.state.decide(*start(trigger), self.now)
+        if not decision.is_allowed:
+            return
+        self.state = decision.state
+        if step == "never began":
+            self.state = self.state.given_back()
+            return
+        self.begun[decision.tick] += 1
+        if step == "interrupted":
+            opened = self.state.given_back_once()
+            if opened != self.state:
+                self.repeated.add(decision.tick)
+            self.state = opened
+        elif step == "succeeded":
+            self.state = self.state.after_success()
+
+    def ticks_until(self, end: datetime) -> list[datetime]:
+        return [
+            at(0) + hour * HOUR for hour in range(200) if at(0) + hour * HOUR <= end
+        ]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(
+                ["succeeded", "failed", "interrupted", "never began", "pause"]
+            ),
+            st.sampled_from([Trigger.SCHEDULER, Trigger.CATCH_UP]),
+            st.timedeltas(timedelta(0), 2 * HOUR),
+        ),
+        max_size=40,
+    )
+)
+def test_no_tick_is_begun_more_often_than_it_may(
+    steps: list[tuple[str, Trigger, timedelta]],
+) -> None:
+    """A tick begins once, or twice if given back; none of a pause or before it."""
+    job = Simulated(created(at(0)), at(0))
+    job.not_owed.add(at(0))
+    for step, trigger, time in steps:
+        job.now += time
+        job.take(step, trigger)
+    assert not job.not_owed & set(job.begun)
+    assert all(count <= 1 + (tick in job.repeated) for tick, count in job.begun.items())
+    assert allows(job.state, Trigger.SCHEDULER, job.now + 2 * HOUR)
 
 
 @pytest.mark.parametrize(
@@ -342,17 +536,16 @@ def test_retry_runs_a_tick_that_was_registered_in_between() -> None:
     [
         (hourly(tick=9, due_at=10), True),
         (hourly(tick=10, due_at=11), False),
-        (hourly(tick=10, due_at=10), True),
-        (hourly(tick=10, due_at=10, caught_up=10), False),
-        (hourly(tick=9, due_at=8, caught_up=9), True),
-        (after(ScheduleState(), Trigger.SCHEDULER, at(10)), True),
+        (hourly(tick=10, due_at=10), False),
+        (hourly(tick=9, due_at=8), True),
+        (after(ScheduleState(), Trigger.SCHEDULER, at(10)), False),
         (hourly(), False),
         (created(at(9, 30)), True),
         (created(at(10)), False),
     ],
 )
-def test_catch_up_runs_what_is_overdue_once(state: ScheduleState, runs: bool) -> None:
-    """Only the newest tick that is due is run, and only if nothing newer was."""
+def test_catch_up_runs_what_never_began(state: ScheduleState, runs: bool) -> None:
+    """Only the newest tick that is overdue is run, and not if it was begun before."""
     assert allows(state, Trigger.CATCH_UP, at(10, 5)) is runs
 
 
@@ -392,10 +585,10 @@ def test_start_tells_which_tick_is_run(
     trigger: Trigger, now: datetime, tick: int
 ) -> None:
     """The trigger chooses among the ticks around the instant."""
-    started = after(hourly(tick=10, due_at=10), trigger, now)
+    started = after(hourly(tick=10, due_at=10, repeated_tick=9), trigger, now)
     assert started.tick == at(tick)
     assert started.due_at == at(10)
-    assert started.caught_up == (at(tick) if trigger is Trigger.CATCH_UP else None)
+    assert (started.former_tick, started.repeated_tick) == (at(10), at(9))
     assert started.after_success().due_at == at(tick + 1)
 
 
@@ -497,10 +690,10 @@ def test_hosts_whose_clocks_differ_run_each_tick_once(early: list[timedelta]) ->
 @pytest.mark.parametrize("trigger", [Trigger.SCHEDULER, Trigger.RETRY])
 def test_schedule_that_changes_is_due_at_its_next_tick(trigger: Trigger) -> None:
     """A tick of the future in the record is in nobody's way, whoever starts the job."""
-    future = ScheduleState(NIGHTLY, at(20), at(20) + 24 * HOUR, at(20))
+    future = ScheduleState(NIGHTLY, at(20), at(20) + 24 * HOUR)
     decision = future.decide(*start(trigger), at(10))
     assert (decision.is_allowed, decision.is_new) == (True, True)
-    assert decision.state == hourly(tick=10, due_at=10)
+    assert decision.state == hourly(tick=10, due_at=10, former_tick=20)
 
 
 def test_clock_that_is_set_back_a_little_runs_no_tick_again() -> None:
@@ -530,3 +723,10 @@ def test_catch_up_holds_until_something_else_is_overdue() -> None:
     state = hourly(tick=8, due_at=9)
     assert state.decide(*catch_up, at(10, 4)).holds_until == at(10, 5)
     assert state.decide(*catch_up, at(10, 5)).holds_until == at(11)
+
+
+def test_tick_that_was_given_back_is_not_passed_over() -> None:
+    """Its body had begun, and was interrupted."""
+    state = hourly(tick=12, former_tick=9)
+    assert state.passed_over() == [at(10), at(11)]
+    assert replace(state, repeated_tick=at(11)).passed_over() == [at(10)]

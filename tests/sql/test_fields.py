@@ -212,11 +212,11 @@ def test_text_on_sqlite_is_as_django_writes_it(duration: timedelta | None) -> No
     value = DatabaseNow() if duration is None else DatabaseNow() + duration
     LockRecord.objects.update(lock_until=value)
     with connection.cursor() as cursor:
-        cursor.execute("SELECT lock_until FROM shedlock")
-        [text] = cursor.fetchone()
-        cursor.execute("SELECT typeof(lock_until) FROM shedlock")
-        assert cursor.fetchone() == ("text",)
-    assert len(str(text)) == len("2026-01-01 00:00:00.000000")
+        # Without the expression, Django would make an instant of it.
+        cursor.execute("SELECT lock_until || '', typeof(lock_until) FROM shedlock")
+        text, kind = cursor.fetchone()
+    assert kind == "text"
+    assert len(text) == len("2026-01-01 00:00:00.000000")
 
 
 def test_oracles_clock_is_in_utc(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,6 @@ def give_schedule(
     *,
     tick: datetime | None,
     succeeded: datetime | None,
-    caught_up: datetime | None = None,
     schedule: Schedule = DAILY,
 ) -> None:
     """Let the lock, which has a record, have run and succeeded so far."""
@@ -35,7 +34,7 @@ def give_schedule(
         schedule=str(schedule),
         tick=tick,
         due_at=due_at,
-        caught_up_tick=caught_up,
+        former_tick=tick,
     )
 
 

@@ -19,6 +19,7 @@ class Proxy:
         self._target = address
         self._passes = threading.Event()
         self._passes.set()
+        self._is_away = False
         self.is_holding: threading.Event = threading.Event()
         """Set as soon as something arrives while it is cut."""
         self._sockets: list[socket.socket] = []
@@ -38,6 +39,18 @@ class Proxy:
         finally:
             self._passes.set()
 
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """Break all connections, and refuse new ones, as a server does that is away."""
+        self._is_away = True
+        for each in [*self._sockets]:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+        try:
+            yield
+        finally:
+            self._is_away = False
+
     def lead_to(self, address: int | str) -> None:
         """Let new connections lead to another server, as a changed name does."""
         self._target = address
@@ -54,19 +67,36 @@ class Proxy:
         with suppress(OSError):
             while True:
                 client, _ = self._listening.accept()
-                self._sockets.append(client)
                 self.accepted += 1
-                self._connect(client)
+                if self._is_away:
+                    client.close()
+                else:
+                    self._sockets.append(client)
+                    self._connect(client)
 
     def _connect(self, client: socket.socket) -> None:
         try:
             server = connected_to(self._target)
         except OSError:
-            client.close()
+            self._forget(client)
             return
         self._sockets.append(server)
-        for ends in ((client, server), (server, client)):
-            threading.Thread(target=self._pass_on, args=ends, daemon=True).start()
+        threading.Thread(target=self._serve, args=(client, server), daemon=True).start()
+
+    def _serve(self, client: socket.socket, server: socket.socket) -> None:
+        back = threading.Thread(
+            target=self._pass_on, args=(server, client), daemon=True
+        )
+        back.start()
+        self._pass_on(client, server)
+        back.join()
+        for each in (client, server):
+            self._forget(each)
+
+    def _forget(self, ended: socket.socket) -> None:
+        with suppress(ValueError):  # close() has ended it as well
+            self._sockets.remove(ended)
+        ended.close()
 
     def _pass_on(self, source: socket.socket, target: socket.socket) -> None:
         with suppress(OSError):

@@ -1,9 +1,10 @@
 """Acquire a lock: one conditional UPDATE, and what to do where it does not match."""
 
+from datetime import datetime
+
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Q
 
-from django_shedlock.clocks import LATEST_INSTANT, aware
 from django_shedlock.in_tests import is_only_connection
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.lock import Lock
@@ -78,9 +79,7 @@ def _acquire_for_tick(
             lock.tick = status.schedule_state.tick
             _find_abandoned(lock, connection)
             return None
-        decision = status.schedule_state.decide(
-            start, schedule, grace, aware(status.clock)
-        )
+        decision = status.decide(start, schedule, grace)
         if (holder := status.refusal(start, decision)) is not None:
             return holder
         former_run = status.job.open_run
@@ -91,12 +90,13 @@ def _acquire_for_tick(
             former_run=former_run,
             schedule=str(decision.state.schedule),
             tick=decision.tick,
-            caught_up_tick=decision.state.caught_up,
-            due_at_most=decision.tick if decision.is_new else LATEST_INSTANT,
+            former_tick=decision.state.former_tick,
+            due_at=decision.state.due_at,
             holds_until=decision.holds_until,
             fencing_token=status.fencing_token,
         ):
-            lock.tick, lock.former_ticks = decision.tick, status.schedule_state
+            lock.tick = decision.tick
+            lock.former_tick = status.schedule_state.tick
             if former_run is not None:
                 is_holder = former_run == status.locked_by
                 started_at = status.locked_at if is_holder else None
@@ -160,7 +160,12 @@ def _find_abandoned(lock: Lock, connection: BaseDatabaseWrapper) -> None:
             lock.abandoned = AbandonedRun(locked_by, started_at, ended_at)
 
 
-def register(connection: BaseDatabaseWrapper, name: str, schedule: Schedule) -> None:
+def register(
+    connection: BaseDatabaseWrapper,
+    name: str,
+    schedule: Schedule,
+    since: datetime | None,
+) -> None:
     """See ``LockProvider.register()``."""
     wait_for_writer(connection)
     status = read(connection, name)
@@ -169,7 +174,7 @@ def register(connection: BaseDatabaseWrapper, name: str, schedule: Schedule) -> 
         status = read(connection, name)
     if status is None:  # pruned at once
         return
-    state = status.registered(schedule)
+    state = status.registered(schedule, since)
     # Leave running jobs and unchanged schedules alone.
     unlike = Q(schedule=None) | ~Q(schedule=str(schedule))
     records = LockRecord.objects.filter(
@@ -178,7 +183,7 @@ def register(connection: BaseDatabaseWrapper, name: str, schedule: Schedule) -> 
     columns: Columns = {
         "schedule": str(schedule),
         "tick": state.tick,
-        "caught_up_tick": state.caught_up,
+        "former_tick": state.former_tick,
     }
     # A late release may have changed it since it was read, so it is not written again.
     if state.due_at != status.schedule_state.due_at:

@@ -42,6 +42,7 @@ class DatabaseLockProvider(LockProvider):
 
     keeps_ticks = True
     can_fence = True
+    deletes_records = True
 
     def __init__(self, alias: str, *, using: str = "default", keep_alive: bool = False):
         super().__init__(alias, keep_alive=keep_alive, history_database=using)
@@ -54,8 +55,7 @@ class DatabaseLockProvider(LockProvider):
             return acquisition.acquire(lock, connection)
 
         try:
-            # Without a run it is for operators, or for a beat.
-            return run(acquire, self.using, has_deadline=not lock.opens_run)
+            return run(acquire, self.using, has_deadline=lock.has_deadline)
         except Error as error:
             is_known = not isinstance(error, IntegrityError | errors.NoAnswer)
             if is_known and (
@@ -67,7 +67,13 @@ class DatabaseLockProvider(LockProvider):
     def extend(self, lock: Lock, *durations: timedelta) -> bool:
         values = dict(zip(("at_most", "at_least"), durations, strict=False))
         statement = statements.extend_both if len(values) == 2 else statements.extend
-        return self._update("extend", lock.name, statement, {**_owner(lock), **values})
+        return self._update(
+            "extend",
+            lock.name,
+            statement,
+            {**_owner(lock), **values},
+            has_deadline=lock.has_deadline,
+        )
 
     def heartbeat(self, lock: Lock) -> bool:
         values = {**_owner(lock), "at_most": lock.configuration.lock_at_most_for}
@@ -80,14 +86,21 @@ class DatabaseLockProvider(LockProvider):
         return self._do("extend", lock.name, heartbeat, is_urgent=True)
 
     def release(self, lock: Lock, *, succeeded: bool = True) -> bool:
-        ends_run = lock.ends_run  # once, whatever the heartbeat notices meanwhile
+        # Once, whatever the heartbeat notices meanwhile.
+        ends_run = lock.ends_run
+        gives_tick_back = not succeeded and lock.gives_tick_back
         statement, values = _releasing(lock, succeeded)
+        repeatable = statements.release_repeatable_tick
+        if lock.lock_at_least_for > ZERO:
+            repeatable = statements.release_repeatable_tick_kept
         if lock.never_began:
-            statement, values = statements.give_back, _giving_back(lock)
+            statement, values = _giving_back(lock)
         elif not ends_run:
             statement, values = statements.release_no_run, _owner(lock)
 
         def release(connection: BaseDatabaseWrapper, is_again: bool) -> bool:
+            if gives_tick_back and repeatable(connection, **values) > 0:
+                return True
             if statement(connection, **values) > 0:
                 return True
             if not ends_run:
@@ -104,7 +117,7 @@ class DatabaseLockProvider(LockProvider):
             lock.name,
             release,
             is_urgent=is_urgent,
-            has_deadline=not lock.opens_run,
+            has_deadline=lock.has_deadline,
             busy_timeout=busy_timeout,
         )
 
@@ -172,11 +185,23 @@ class DatabaseLockProvider(LockProvider):
 
         return self._do(verb, status.name, replace)
 
-    def register(self, name: str, schedule: Schedule) -> None:
+    def register(
+        self, name: str, schedule: Schedule, since: datetime | None = None
+    ) -> None:
         def register(connection: BaseDatabaseWrapper, is_again: bool) -> None:
-            acquisition.register(connection, name, schedule)
+            acquisition.register(connection, name, schedule, since)
 
-        self._do("register", name, register)
+        self._do("register", name, register, has_deadline=True)
+
+    def delete_unused(self, name: str, unused_for: timedelta) -> bool:
+        values = {"name": name, "unused_for": unused_for}
+
+        def delete(connection: BaseDatabaseWrapper, is_again: bool) -> bool:
+            was_deleted = statements.delete_unused(connection, **values) > 0
+            # Sent again after a lost reply, our own first try may have done it.
+            return was_deleted or (is_again and not reading.read(connection, name))
+
+        return self._do("delete", name, delete, has_deadline=True)
 
     def now(self) -> datetime:
         def read(connection: BaseDatabaseWrapper, is_again: bool) -> datetime:
@@ -199,7 +224,8 @@ class DatabaseLockProvider(LockProvider):
             self._fail("read", None, error)
 
     def count(self, query: LockQuery = ALL_LOCKS) -> int:
-        if query.patterns or query.ignored or query.names is not None or query.limit:
+        is_of_names = query.patterns or query.ignored or query.names is not None
+        if is_of_names or query.limit or query.overdue_by is not None:
             return super().count(query)
 
         def count(connection: BaseDatabaseWrapper, is_again: bool) -> int:
@@ -290,6 +316,7 @@ def _releasing(lock: Lock, succeeded: bool) -> tuple[Update, dict[str, object]]:
     }
     may_keep = lock.lock_at_least_for > ZERO
     if not succeeded:
+        values["outcome"] = lock.failed_outcome.value
         if may_keep:
             return statements.release_failed_kept, values
         return statements.release_failed, values
@@ -304,17 +331,17 @@ def _releasing(lock: Lock, succeeded: bool) -> tuple[Update, dict[str, object]]:
     return statements.release_tick, values
 
 
-def _giving_back(lock: Lock) -> dict[str, object]:
-    start, former = lock.configuration.start, lock.former_ticks
-    return {
+def _giving_back(lock: Lock) -> tuple[Update, dict[str, object]]:
+    """Return the statement that releases a lock without a run, and its values."""
+    has_tick = lock.configuration.schedule is not None
+    start = lock.configuration.start
+    values: dict[str, object] = {
         **_owner(lock),
-        "tick": lock.tick,
-        "former_tick": former and former.tick,
-        "former_caught_up": former and former.caught_up,
         "asked_at": start.request,
         "asked_by": start.operator if start.request else None,
         "asked_why": start.reason if start.request else None,
     }
+    return statements.give_tick_back if has_tick else statements.give_back, values
 
 
 def _is_accounted_for(connection: BaseDatabaseWrapper, lock: Lock) -> bool:

@@ -14,6 +14,7 @@ from django_shedlock.models.records import (
     STATUS_COLUMNS,
     has_open_run,
     held,
+    may_have_passed_over,
     needs_look,
     overdue,
     status_from_row,
@@ -55,14 +56,19 @@ def find(using: str, query: LockQuery) -> Iterator[LockStatus]:
         found = _most_urgent(records.by_urgency(query.overdue_by), query)
     else:
         found = _pages(records.order_by("name"))
-    # Patterns are Python's; of those the database knows only parts.
-    return islice(
-        (each for each in found if query.accepts_name(each.name)), query.limit
+    # Patterns are Python's; of those the database knows only parts. So are ticks: see
+    # Note [Ticks after a pause], and Note [Ticks that were passed over].
+    is_exact = query.overdue_by is None and not query.passed_over
+    accepted = (
+        each
+        for each in found
+        if (query.accepts_name(each.name) if is_exact else query.accepts(each))
     )
+    return islice(accepted, query.limit)
 
 
 def count(connection: BaseDatabaseWrapper, query: LockQuery) -> int:
-    """Return the number of the wanted locks, whose names nothing restricts."""
+    """Return the number of the wanted locks; of ticks and names it can't know all."""
     return on_connection(wanted(connection.alias, query), connection).count()
 
 
@@ -78,6 +84,8 @@ def wanted(using: str, query: LockQuery) -> LockRecordQuerySet:
         is_wanted |= overdue(query.overdue_by)
     if query.needs_look:
         is_wanted |= needs_look()
+    if query.passed_over:
+        is_wanted |= may_have_passed_over()
     if query.requested:
         is_wanted |= Q(asked_at__isnull=False)
     found: LockRecordQuerySet = records.filter(is_wanted, may_match(query.patterns))

@@ -20,6 +20,7 @@ from django_shedlock.sql.compiling import (
     ASYNCHRONOUS_COMMIT,
     Changes,
     Columns,
+    Delete,
     HastyUpdate,
     Insert,
     InsertReturning,
@@ -140,14 +141,9 @@ def next_acquisition() -> Columns:
 
 def next_tick() -> Columns:
     """Return the columns that begin a tick."""
-    due_at = Coalesce(F("due_at"), instant("tick"))
-    return {
-        "schedule": text("schedule"),
-        "tick": instant("tick"),
-        "caught_up_tick": instant("caught_up_tick"),
-        # Computed from the record: a late release may have changed it since the read.
-        "due_at": Least(due_at, instant("due_at_most")),
-    }
+    # No release can change it since the read: it would end the open run.
+    instants = ("tick", "former_tick", "due_at")
+    return {"schedule": text("schedule"), **{each: instant(each) for each in instants}}
 
 
 def no_request() -> Columns:
@@ -346,9 +342,8 @@ def succeeded() -> Columns:
 
 
 def failed() -> Columns:
-    """Return the columns of a run that has failed."""
-    outcome = {"outcome": RunOutcome.FAILED.value, "failures": F("failures") + 1}
-    return {**run_over(), **outcome}
+    """Return the columns of a run that has failed, or timed out."""
+    return {**run_over(), "outcome": text("outcome"), "failures": F("failures") + 1}
 
 
 # If a crash of the server loses a release, the lease ends by itself. A tick that has
@@ -397,31 +392,56 @@ def release_failed_kept() -> Changes:
     return our_open_run().filter(ASYNCHRONOUS_COMMIT).update(**kept_lease(), **failed())
 
 
+def repeatable() -> Records:
+    """Return the record while the tick of our open run can be given back."""
+    # By a former acquisition that began it as well, it can't be given back.
+    was_begun = Q(former_tick=None) | ~Q(former_tick=F("tick"))
+    was_repeated = Q(repeated_tick=None) | ~Q(repeated_tick=F("tick"))
+    return our_open_run().filter(was_begun, was_repeated)
+
+
+def given_back() -> Columns:
+    """Return the columns of a tick that may be begun once more."""
+    return {"repeated_tick": F("tick"), "tick": F("former_tick")}
+
+
 @Update
-def give_back() -> Changes:
-    """Release a lock whose body never began, and reopen its tick and its request."""
-    is_tick = Q(tick=instant("tick"))
-    return our_open_run().update(
+def release_repeatable_tick() -> Changes:
+    """Release a lock whose body was interrupted, and give its tick back once."""
+    return repeatable().update(**no_lease(), **failed(), **given_back())
+
+
+@Update
+def release_repeatable_tick_kept() -> Changes:
+    """Give a tick back as above, or keep the lock as configured."""
+    return repeatable().update(**kept_lease(), **failed(), **given_back())
+
+
+def never_began() -> Columns:
+    """Return the columns of a lock whose body never began: its request is open."""
+    return {
         **no_lease(),
-        open_run=None,
-        caught_up_tick=Case(
-            When(is_tick, then=instant("former_caught_up")),
-            default=F("caught_up_tick"),
-            output_field=UTCDateTimeField(),
-        ),
-        tick=Case(
-            When(is_tick, then=instant("former_tick")),
-            default=F("tick"),
-            output_field=UTCDateTimeField(),
-        ),
-        asked_by=Case(
+        "open_run": None,
+        "asked_by": Case(
             When(asked_at=None, then=text("asked_by")), default=F("asked_by")
         ),
-        asked_why=Case(
+        "asked_why": Case(
             When(asked_at=None, then=text("asked_why")), default=F("asked_why")
         ),
-        asked_at=Coalesce(F("asked_at"), instant("asked_at")),
-    )
+        "asked_at": Coalesce(F("asked_at"), instant("asked_at")),
+    }
+
+
+@Update
+def give_back() -> Changes:
+    """Release a lock whose body never began."""
+    return our_open_run().update(**never_began())
+
+
+@Update
+def give_tick_back() -> Changes:
+    """Release a lock whose body never began, so that its tick is open again."""
+    return our_open_run().update(**never_began(), tick=F("former_tick"))
 
 
 @Update
@@ -498,6 +518,15 @@ def account_for_lost_end() -> Changes:
 def note_unrecorded() -> Changes:
     """Note that the history of a run could not be written."""
     return the_record().update(unrecorded_at=DatabaseNow())
+
+
+# --- Delete --------------------------------------------------------------------------
+
+
+@Delete
+def delete_unused() -> QuerySet[LockRecord, object]:
+    """Delete a record that nobody uses any more."""
+    return the_record().unused(duration("unused_for"))
 
 
 # --- Fence ---------------------------------------------------------------------------

@@ -4,7 +4,12 @@ from django_shedlock.testing.contract.accounts import AccountContract
 from django_shedlock.testing.contract.asynchronous import AsyncContract
 from django_shedlock.testing.contract.bad_records import BadRecordContract
 from django_shedlock.testing.contract.faults import FaultContract
+from django_shedlock.testing.contract.given_back import GivenBackContract
 from django_shedlock.testing.contract.interleavings import InterleavingContract
+from django_shedlock.testing.contract.left_behind import (
+    DeletionContract,
+    LeftBehindContract,
+)
 from django_shedlock.testing.contract.locking import LockingContract
 from django_shedlock.testing.contract.lost_replies import LostReplyContract
 from django_shedlock.testing.contract.operators import OperatorContract
@@ -21,6 +26,9 @@ class LockProviderContract(
     AccountContract,
     InterleavingContract,
     TickContract,
+    GivenBackContract,
+    LeftBehindContract,
+    DeletionContract,
     AsyncContract,
     ProtocolContract,
     WriteContract,

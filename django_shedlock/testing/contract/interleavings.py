@@ -233,7 +233,7 @@ class Interleaving:
         lock, record = self.some_lock(), self.record
         if lock is None or record is None or lock.lost.is_set():
             return
-        has_ended = record.outcome in {RunOutcome.SUCCEEDED, RunOutcome.FAILED}
+        has_ended = record.outcome in RunOutcome.of_own_release()
         if has_ended and record.last_run == lock.locked_by:
             lock.was_release_tried = True
             assert self.provider.release(lock)

@@ -123,6 +123,19 @@ class TickContract(Contract):
         assert provider.release(lock)
         assert self.ticks(provider).due_at == next(schedule.ticks_after(started.tick))
 
+    def test_record_keeps_an_interval(self, provider: LockProvider) -> None:
+        """A union with an interval is read back as it was written."""
+        written = f"{LEAP_DAYS} | every 366d"
+        lock = take_from(provider, configure_tick(expression=written))
+        schedule, now = Schedule(["every 366d", LEAP_DAYS], "UTC"), datetime.now(UTC)
+        assert self.ticks(provider).schedule == schedule
+        assert lock.tick == next(schedule.ticks_until(now))
+        assert provider.release(lock)
+        assert self.ticks(provider).due_at == next(schedule.ticks_after(now))
+        assert isinstance(
+            try_from(provider, configure_tick(expression=written)), LockHolder
+        )
+
     def test_failure_is_no_success(self, provider: LockProvider) -> None:
         """A tick whose job failed was run, and has not succeeded."""
         assert provider.release(take_from(provider, configure_tick()), succeeded=False)
@@ -199,16 +212,19 @@ class TickContract(Contract):
         assert isinstance(try_from(provider, retry), LockHolder)
         assert self.ticks(provider).tick == tick
 
-    def test_retry_runs_what_is_registered_only(self, provider: LockProvider) -> None:
+    def test_retry_runs_a_tick_without_a_registration(
+        self, provider: LockProvider
+    ) -> None:
         """A retry runs if no tick was run yet."""
-        provider.register("job", Schedule(LEAP_DAYS, "UTC"))
+        assert provider.release(take_from(provider, configure()))
         assert provider.release(take_from(provider, configure_tick(Trigger.RETRY)))
 
     def test_retry_runs_what_was_registered_during_its_tick(
         self, provider: LockProvider
     ) -> None:
         """A retry runs a failed tick, even if its schedule was registered later."""
-        provider.register("job", Schedule(FOUR_WEEKS_AGO, "UTC"))
+        six_weeks_ago = datetime.now(UTC) - timedelta(weeks=6)
+        provider.register("job", Schedule(FOUR_WEEKS_AGO, "UTC"), six_weeks_ago)
         first = configure_tick(expression=FOUR_WEEKS_AGO)
         assert provider.release(take_from(provider, first), succeeded=False)
         retry = configure_tick(Trigger.RETRY, expression=FOUR_WEEKS_AGO)
@@ -258,12 +274,19 @@ class TickContract(Contract):
         retry = configure_tick(Trigger.RETRY, expression=IN_FOUR_WEEKS)
         assert isinstance(try_from(provider, retry), LockHolder)
 
-    def test_catch_up_runs_what_failed_once(self, provider: LockProvider) -> None:
-        """A tick that has not succeeded is caught up once."""
-        self.fail_at_newest_tick(provider)
-        catch_up = configure_tick(Trigger.CATCH_UP)
+    def test_catch_up_runs_what_never_began(self, provider: LockProvider) -> None:
+        """A tick that nobody has begun is caught up once, and not if that fails."""
+        self.miss_newest_tick(provider)
+        catch_up = configure_tick(Trigger.CATCH_UP, expression=FOUR_WEEKS_AGO)
         assert provider.release(take_from(provider, catch_up), succeeded=False)
         assert isinstance(try_from(provider, catch_up), LockHolder)
+
+    def test_catch_up_leaves_what_failed(self, provider: LockProvider) -> None:
+        """A catch-up skips a job whose newest tick was begun, however that ended."""
+        lock = take_from(provider, configure_tick(Trigger.OPERATOR))
+        assert provider.release(lock, succeeded=False)
+        holder = try_from(provider, configure_tick(Trigger.CATCH_UP))
+        assert isinstance(holder, LockHolder)
 
     def test_catch_up_leaves_what_succeeded(self, provider: LockProvider) -> None:
         """A catch-up skips a job whose newest tick has succeeded."""
@@ -273,22 +296,29 @@ class TickContract(Contract):
 
     def test_catch_up_minds_the_grace(self, provider: LockProvider) -> None:
         """A tick is not caught up before it is overdue."""
-        self.fail_at_newest_tick(provider)
-        early = configure_tick(Trigger.CATCH_UP, grace=timedelta(days=5 * 366))
+        self.miss_newest_tick(provider)
+        early = configure_tick(
+            Trigger.CATCH_UP, expression=FOUR_WEEKS_AGO, grace=timedelta(weeks=6)
+        )
         assert isinstance(try_from(provider, early), LockHolder)
-        take_from(provider, configure_tick(Trigger.CATCH_UP, grace=timedelta(0)))
+        catch_up = configure_tick(Trigger.CATCH_UP, expression=FOUR_WEEKS_AGO)
+        assert provider.release(take_from(provider, catch_up))
 
     def test_catch_up_leaves_an_expired_lock(self, provider: LockProvider) -> None:
         """A catch-up skips an expired lock until somebody releases it."""
-        short = configure_tick(Trigger.OPERATOR, lock_at_most_for=self.short)
+        short = configure_tick(expression=EIGHT_WEEKS_AGO, lock_at_most_for=self.short)
         lock = take_from(provider, short)
         self.outlast(lock)
-        holder = try_from(provider, configure_tick(Trigger.CATCH_UP))
+        catch_up = configure_tick(Trigger.CATCH_UP, expression=FOUR_WEEKS_AGO)
+        holder = try_from(provider, catch_up)
         assert isinstance(holder, LockHolder)
-        assert (holder.locked_by, holder.tick) == (lock.locked_by, lock.tick)
+        assert holder.locked_by == lock.locked_by
+        assert holder.tick is not None
+        assert lock.tick is not None
+        assert holder.tick > lock.tick
         assert holder.reason.startswith("its lease is over, but ")
         assert force_release(provider)
-        take_from(provider, configure_tick(Trigger.CATCH_UP))
+        assert provider.release(take_from(provider, catch_up))
 
     @pytest.mark.parametrize(
         "trigger", [Trigger.SCHEDULER, Trigger.RETRY, Trigger.OPERATOR]
@@ -322,8 +352,9 @@ class TickContract(Contract):
         )
         assert isinstance(try_from(provider, six_weeks), LockHolder)
 
-    def fail_at_newest_tick(self, provider: LockProvider) -> None:
-        lock = take_from(provider, configure_tick(Trigger.OPERATOR))
+    def miss_newest_tick(self, provider: LockProvider) -> None:
+        """Let the tick of four weeks ago not begin, after an older one that failed."""
+        lock = take_from(provider, configure_tick(expression=EIGHT_WEEKS_AGO))
         assert provider.release(lock, succeeded=False)
 
     def test_no_start_consumes_a_tick_to_come(self, provider: LockProvider) -> None:
@@ -359,18 +390,42 @@ class TickContract(Contract):
     def test_registered_schedule_counts_from_now_on(
         self, provider: LockProvider
     ) -> None:
-        """A registered job that never ran is free and not overdue."""
-        provider.register("job", Schedule(FOUR_WEEKS_AGO, "UTC"))
+        """A registered job that never ran is free, and owes no tick before that."""
+        schedule = Schedule(FOUR_WEEKS_AGO, "UTC")
+        provider.register("job", schedule)
         status = status_of(provider)
         assert status.state is LockState.FREE
         assert status.overdue_since(timedelta(0)) is None
-        take_from(provider, configure_tick(expression=FOUR_WEEKS_AGO))
+        year = timedelta(days=366)
+        assert status.owed_tick(schedule, year, datetime.now(UTC) - year) is None
+        for trigger in (Trigger.SCHEDULER, Trigger.RETRY, Trigger.CATCH_UP):
+            wanted = configure_tick(trigger, expression=FOUR_WEEKS_AGO)
+            holder = try_from(provider, wanted)
+            assert isinstance(holder, LockHolder)
+            assert holder.reason.endswith("came before its schedule was registered")
+        by_hand = configure_tick(Trigger.OPERATOR, expression=FOUR_WEEKS_AGO)
+        assert provider.release(take_from(provider, by_hand))
+
+    def test_registered_schedule_counts_from_an_earlier_instant(
+        self, provider: LockProvider
+    ) -> None:
+        """A registration that counts from weeks ago owes the tick since then."""
+        schedule = Schedule(FOUR_WEEKS_AGO, "UTC")
+        since = datetime.now(UTC) - timedelta(weeks=6)
+        provider.register("job", schedule, since)
+        status = status_of(provider)
+        owed = status.owed_tick(schedule, timedelta(days=366), since)
+        assert owed == status.overdue_since(timedelta(0)) == status.ticks.due_at
+        lock = take_from(provider, configure_tick(expression=FOUR_WEEKS_AGO))
+        assert lock.tick == owed
+        assert provider.release(lock)
 
     def test_registering_another_schedule_leaves_what_is_due(
         self, provider: LockProvider
     ) -> None:
         """Two versions with two schedules do not put off each other's due ticks."""
-        self.fail_at_newest_tick(provider)
+        lock = take_from(provider, configure_tick(Trigger.OPERATOR))
+        assert provider.release(lock, succeeded=False)
         due_at = self.ticks(provider).due_at
         for expression in (IN_FOUR_WEEKS, LEAP_DAYS, "* * * * *", IN_FOUR_WEEKS):
             provider.register("job", Schedule(expression, "UTC"))

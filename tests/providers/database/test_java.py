@@ -164,7 +164,8 @@ class TestRecordOfShedLock:
         java_releases()
         if before == "expired":  # our own run may still go on
             assert force_release(provider, "job")
-        LockRecord.objects.update(due_at=DatabaseNow() - timedelta(days=4000))
+        long_ago = DatabaseNow() - timedelta(days=4000)
+        LockRecord.objects.update(due_at=long_ago, tick=None)
         start = Start(Trigger.CATCH_UP)
         caught_up = LockConfiguration("job", MINUTE, schedule=LEAP_DAYS, start=start)
         lock = take_from(provider, caught_up)

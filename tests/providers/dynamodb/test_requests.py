@@ -19,6 +19,7 @@ from botocore.exceptions import (
 )
 
 from django_shedlock.exceptions import InvalidLockConfiguration, LockProviderError
+from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.status import JobState, LockHolder, LockState, LockStatus
 from django_shedlock.providers.base import LockQuery
@@ -97,7 +98,15 @@ def test_requests_of_a_lock(locks: DynamoDBLockProvider) -> None:
     assert sent[0]["RequestItems"][locks.table]["ConsistentRead"]
     with expected(locks, "GetItem"):
         locks.now()
-    assert documented_actions() == {"GetItem", "PutItem", "BatchGetItem", "Scan"}
+    with expected(locks, "GetItem", "DeleteItem"):
+        assert locks.delete_unused("job", ZERO)
+    assert documented_actions() == {
+        "GetItem",
+        "PutItem",
+        "BatchGetItem",
+        "Scan",
+        "DeleteItem",
+    }
 
 
 def test_list_in_pages(locks: DynamoDBLockProvider) -> None:

@@ -95,7 +95,7 @@ class TestStates(StoreStates):
 
     store = "MongoDB"
     full_fix = "more disk space"
-    forbidden_fix = "find, insert and update on '.*locks"
+    forbidden_fix = "find, insert, update and remove on '.*locks"
     releases_when_full = False
 
     @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -27,6 +27,7 @@ from tests.support.redis_servers import PATIENT, ReachableRedis
 
 HOUR_IN_MS = 3_600_000
 SCHEDULE = Schedule("0 8 * * *", "UTC")
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 SCHEDULED = LockConfiguration("job", MINUTE, schedule=SCHEDULE)
 
 
@@ -145,7 +146,7 @@ def test_record_with_a_schedule_stays(
     """Else a missed tick would be forgotten; also after each later step."""
     take_from(locks, configure("job")).release()
     assert server.ask("PTTL", "shedlock:{job}") > 0
-    locks.register("job", SCHEDULE)
+    locks.register("job", SCHEDULE, LONG_AGO)
     assert server.ask("PTTL", "shedlock:{job}") == -1
     shift(locks, "job", timedelta(days=2))
     for configuration in (configure("job"), SCHEDULED):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from unittest.mock import Mock
 
@@ -22,6 +22,7 @@ from tests.support.redis_fixtures import locks_on
 from tests.support.redis_servers import ReachableRedis
 
 SCHEDULE = Schedule("0 8 * * *", "UTC")
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 SCHEDULED = LockConfiguration("job", MINUTE, schedule=SCHEDULE)
 
 
@@ -38,13 +39,13 @@ def warm(locks: RedisLockProvider) -> RedisLockProvider:
     locks.extend(lock, MINUTE)
     try_from(locks, configure("warm"))
     locks.release(lock)
-    locks.register("warm", SCHEDULE)
+    locks.register("warm", SCHEDULE, LONG_AGO)
     return locks
 
 
 def let_tick_be_due(locks: RedisLockProvider) -> None:
     """Let the scheduled job have missed one."""
-    locks.register("job", SCHEDULE)
+    locks.register("job", SCHEDULE, LONG_AGO)
     shift(locks, "job", timedelta(days=2))
 
 

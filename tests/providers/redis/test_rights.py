@@ -16,7 +16,7 @@ from django_shedlock.locks.status import LockState
 from django_shedlock.providers.redis import RedisLockProvider
 from django_shedlock.schedules.state import Start, Trigger
 from tests.providers.redis.test_contract import shift
-from tests.providers.redis.test_requests import SCHEDULE, SCHEDULED
+from tests.providers.redis.test_requests import LONG_AGO, SCHEDULE, SCHEDULED
 from tests.support.locks import (
     LEASE,
     MINUTE,
@@ -69,7 +69,7 @@ def use(locks: RedisLockProvider, servers: list[RedisServer]) -> None:
     assert locks.release(lock)
     with logged_in("", servers) as owner:
         shift(owner, "job", timedelta(days=1))
-        locks.register("job", SCHEDULE)
+        locks.register("job", SCHEDULE, LONG_AGO)
         shift(owner, "job", timedelta(days=2))
     assert locks.release(take_from(locks, SCHEDULED))
     locks.request_run("job", "alice", "again")
@@ -77,6 +77,7 @@ def use(locks: RedisLockProvider, servers: list[RedisServer]) -> None:
     take_from(locks, LockConfiguration("job", MINUTE, start=start))
     assert force_release(locks, "job")
     assert [status.name for status in locks.statuses()] == ["job"]
+    assert locks.delete_unused("job", timedelta(0))
 
 
 def test_rights_are_enough(own_redis: RedisServer) -> None:

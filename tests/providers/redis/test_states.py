@@ -18,7 +18,7 @@ from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.redis import RedisLockProvider
 from django_shedlock.schedules.cron import Schedule
 from tests.providers.redis.test_contract import shift
-from tests.providers.redis.test_requests import SCHEDULE, SCHEDULED
+from tests.providers.redis.test_requests import LONG_AGO, SCHEDULE, SCHEDULED
 from tests.providers.redis.test_rights import locks_with
 from tests.support.locks import (
     LEASE,
@@ -105,7 +105,7 @@ def test_full_server_changes_a_held_lock(
     locks: RedisLockProvider, own_redis: RedisServer, step: str, *, is_tick: bool
 ) -> None:
     """It is extended and released as ever: that needs no memory worth the name."""
-    locks.register("job", SCHEDULE)
+    locks.register("job", SCHEDULE, LONG_AGO)
     shift(locks, "job", timedelta(days=2))
     lock = take_from(locks, SCHEDULED if is_tick else configure())
     with full(own_redis):
@@ -118,7 +118,7 @@ def test_full_server_changes_a_schedule(
     locks: RedisLockProvider, own_redis: RedisServer
 ) -> None:
     """The record of a registered schedule is there already."""
-    locks.register("job", SCHEDULE)
+    locks.register("job", SCHEDULE, LONG_AGO)
     other = Schedule("0 9 * * *", "UTC")
     with full(own_redis):
         locks.register("job", other)
