@@ -48,6 +48,7 @@ STATE_LABELS = {
 
 OUTCOME_LABELS: dict[str, "StrOrPromise"] = {
     RunOutcome.FAILED: pgettext_lazy("shedlock", "failed"),
+    RunOutcome.TIMED_OUT: pgettext_lazy("shedlock", "timed out"),
     RunOutcome.LOST: pgettext_lazy("shedlock", "lost"),
     RunOutcome.ABANDONED: pgettext_lazy("shedlock", "abandoned"),
     RunOutcome.SUCCEEDED: pgettext_lazy("shedlock", "succeeded"),

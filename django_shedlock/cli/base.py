@@ -51,6 +51,7 @@ class ExitStatus(IntEnum):
     PAUSED = 7
     SKIPPED = SKIPPED_EXIT_STATUS
     LOST = run.RunStatus.LOST
+    TIMED_OUT = run.RunStatus.TIMED_OUT
     STORE_FAILED = run.RunStatus.STORE_FAILED
     CANNOT_START = guard.ShellStatus.CANNOT_START
     NOT_FOUND = guard.ShellStatus.NOT_FOUND

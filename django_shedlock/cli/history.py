@@ -36,7 +36,7 @@ class History(base.Subcommand):
         base.add_switch(
             parser,
             "--attention",
-            "only runs that failed, lost their lock, or were abandoned",
+            "only runs that failed, timed out, lost their lock, or were abandoned",
         )
         base.add_duration(
             parser, "--since", "only runs that ended no longer ago than this"

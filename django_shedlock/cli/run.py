@@ -14,6 +14,7 @@ from django_shedlock.locks.configuration import (
     make_request,
     make_schedule,
 )
+from django_shedlock.processes.child import DEFAULT_KILL_AFTER
 from django_shedlock.processes.run import run_command
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.schedules.state import Start, Trigger
@@ -28,8 +29,9 @@ class Run(base.Subcommand):
         "The exit status is the command's own. If a signal ended it, 128 plus the "
         "signal's number; 2, wrong arguments or settings; 75, the lock is held by the "
         "run that has started this one; 123, the lock was lost, so the command was "
-        "ended; 125, the store failed, so the command did not run; 126 and 127, as in "
-        "a shell, the command can't be started, or is not found."
+        "ended; 124, its time limit was over, so the command was ended; 125, the store "
+        "failed, so the command did not run; 126 and 127, as in a shell, the command "
+        "can't be started, or is not found."
     )
 
     @classmethod
@@ -49,8 +51,8 @@ class Run(base.Subcommand):
             "--schedule",
             metavar="EXPRESSION",
             action="append",
-            help='run each tick of a cron expression once, as in "*/15 * * * *"; may '
-            "be repeated",
+            help='run each tick once, as in "*/15 * * * *" or "every 20s"; may be '
+            "repeated",
         )
         parser.add_argument(
             "--time-zone",
@@ -77,9 +79,15 @@ class Run(base.Subcommand):
         )
         base.add_duration(
             parser,
-            "--grace",
-            "time between SIGTERM and SIGKILL if the lock is lost; 10s by default",
-            timedelta(seconds=10),
+            "--time-limit",
+            "end the command if it runs for longer than this; no limit by default",
+        )
+        base.add_duration(
+            parser,
+            "--kill-after",
+            "time between SIGTERM and SIGKILL if the lock is lost, or the time limit "
+            "is over; 5s by default",
+            DEFAULT_KILL_AFTER,
         )
         parser.add_argument("command", metavar="COMMAND", nargs="+")
 
@@ -93,7 +101,8 @@ class Run(base.Subcommand):
         time_zone: str | None,
         force: bool,
         jitter: timedelta,
-        grace: timedelta,
+        time_limit: timedelta | None,
+        kill_after: timedelta,
         on_skip_exit: int,
         verbosity: int,
         **options: object,
@@ -104,6 +113,8 @@ class Run(base.Subcommand):
             raise base.WrongCall("--on-skip-exit must be from 0 to 255.")
         if time_zone is not None and schedule is None:
             raise base.WrongCall("--time-zone needs a --schedule.")
+        if time_limit is not None and not time_limit:
+            raise base.WrongCall("--time-limit must be longer than 0s.")
         ticks = make_schedule(name, schedule, time_zone)
         known = [each for each in LockOptions.__annotations__ if each in options]
         of_lock = {option: options[option] for option in known}
@@ -123,7 +134,8 @@ class Run(base.Subcommand):
             run_command(
                 command,
                 replace(request, start=start, is_for_process=True),
-                grace=grace,
+                kill_after=kill_after,
+                time_limit=time_limit,
                 jitter=jitter,
                 on_skip_exit=on_skip_exit,
                 stderr=self.stderr,

@@ -122,7 +122,10 @@ def _facts(provider: LockProvider, status: LockStatus) -> Iterator[Fact]:
     ticks = status.schedule_state
     if ticks.schedule is not None:
         yield "Schedule", str(ticks.schedule)
-        yield "Last tick", local_text(ticks.tick) if ticks.tick else "none has begun"
+        # A registration and a pause also set the tick.
+        has_begun = ticks.tick and (status.job.last_run or status.job.open_run)
+        last = local_text(ticks.tick) if ticks.tick and has_begun else "none has begun"
+        yield "Last tick", last
         if status.next_tick is not None:
             yield "Next tick", local_text(status.next_tick)
         since = status.overdue_since(default_duration(conf.GRACE))

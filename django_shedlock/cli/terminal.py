@@ -18,6 +18,7 @@ STYLE_ROLES: dict[str, str] = {
     LockState.EXPIRED: "ERROR",
     RunOutcome.SUCCEEDED: "SUCCESS",
     RunOutcome.FAILED: "ERROR",
+    RunOutcome.TIMED_OUT: "ERROR",
     RunOutcome.LOST: "ERROR",
     RunOutcome.ABANDONED: "ERROR",
 }

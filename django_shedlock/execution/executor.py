@@ -276,7 +276,6 @@ def attempt(
                 lock.refresh()
             with (
                 activated(lock),
-                surrounded(lock) if around_body else UNSURROUNDED,
                 (
                     passed_to_children(lock.locked_by)
                     if request.is_for_process
@@ -284,12 +283,13 @@ def attempt(
                 ),
             ):
                 if body.lock is None:
+                    lock.never_began = True
                     body.enter(lock)
                     guard(lock, request.keep_alive)
                     lock_acquired.send_robust(type(lock.provider), lock=lock)
-                    lock.began = time.monotonic()
-                    _refuse_if_lost(lock)
-                yield lock
+                    _begin(lock)
+                with surrounded(lock) if around_body else UNSURROUNDED:
+                    yield lock
             _leave(body, None)
             return
     except BaseException as error:
@@ -342,7 +342,6 @@ async def aattempt(request: LockRequest) -> AsyncIterator[Lock | LockHolder]:
         if holder is None:
             with (
                 activated(lock),
-                surrounded(lock) if around_body else UNSURROUNDED,
                 (
                     passed_to_children(lock.locked_by)
                     if request.is_for_process
@@ -350,15 +349,16 @@ async def aattempt(request: LockRequest) -> AsyncIterator[Lock | LockHolder]:
                 ),
             ):
                 if body.lock is None:
+                    lock.never_began = True
                     body.enter(lock)
                     guard(lock, request.keep_alive, is_async=True)
                     await lock_acquired.asend_robust(type(lock.provider), lock=lock)
-                    lock.began = time.monotonic()
-                    _refuse_if_lost(lock)
+                    _begin(lock)
                 else:
                     guard(lock, is_async=True)
-                async with cancelled_when_lost(lock):
-                    yield lock
+                with surrounded(lock) if around_body else UNSURROUNDED:
+                    async with cancelled_when_lost(lock):
+                        yield lock
     except BaseException as error:
         await _aleave(body, error)
         raise
@@ -410,15 +410,16 @@ def _acquire(lock: Lock) -> LockHolder | None:
     return holder
 
 
-def _refuse_if_lost(lock: Lock) -> None:
+def _begin(lock: Lock) -> None:
+    lock.began = time.monotonic()
     # The store answered late, or a receiver took its time.
     if lock.is_lost:
-        lock.never_began = True
         raise LockLost(
             f"Lock {lock.name!r}: its lease of {lock.configuration.lease} was over "
             "before its job began, so the job did not run. The store or a receiver of "
             "lock_acquired took too long."
         )
+    lock.never_began = False
 
 
 async def _aacquire(lock: Lock) -> LockHolder | None:

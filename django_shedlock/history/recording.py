@@ -98,7 +98,7 @@ def record_end(
     *, lock: Lock, released: bool, exception: BaseException | None, **kwargs: object
 ) -> None:
     """Record a run when it is over. Without its lock it counts as lost."""
-    if lock.never_began:  # and so no receiver of lock_acquired was called
+    if lock.never_began:  # perhaps no receiver of lock_acquired was called
         record_abandoned(lock=lock)
     database = lock.provider.history_database
     if database is None or not _is_recorded(lock):
@@ -108,7 +108,12 @@ def record_end(
     statement = insert_end if released else insert_lost_end
     is_urgent = lock.lost.is_set()
     was_written = _write(
-        lock.provider, lock.name, statement, values, is_urgent=is_urgent
+        lock.provider,
+        lock.name,
+        statement,
+        values,
+        is_urgent=is_urgent,
+        has_deadline=lock.has_deadline,
     )
     if was_written:
         prune_after_write(LockRun.objects.using(database))
@@ -157,6 +162,7 @@ def _write(
     values: dict[str, object],
     *,
     is_urgent: bool = False,
+    has_deadline: bool = False,
 ) -> bool:
     """Write a row; if that fails, log it, and note it on the lock's record."""
 
@@ -173,7 +179,12 @@ def _write(
     if provider.history_database is None:
         return False
     try:
-        run(write, provider.history_database, is_urgent=is_urgent)
+        run(
+            write,
+            provider.history_database,
+            is_urgent=is_urgent,
+            has_deadline=has_deadline,
+        )
     except Exception as error:  # the job goes on, whatever the driver raises
         message = "The history lacks a run of lock %r: %s"
         logger.warning(message, name, str(error).strip())

@@ -1,6 +1,6 @@
 """A lock's options, the request they are parsed into, and its configuration."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from difflib import get_close_matches
@@ -12,7 +12,7 @@ from django.conf import settings
 from django_shedlock import conf
 from django_shedlock.durations import Duration, format_duration, parse_duration
 from django_shedlock.exceptions import InvalidLockConfiguration
-from django_shedlock.schedules.cron import Schedule
+from django_shedlock.schedules.cron import Schedule, WrittenSchedule
 from django_shedlock.schedules.state import BY_SCHEDULER, Start, Trigger
 
 ZERO = timedelta(0)
@@ -69,9 +69,10 @@ class LockOptions(TypedDict, total=False):
     ``lock_at_most_for`` and ``lock_at_least_for`` come from the settings if missing.
     ``keep_alive`` extends the lease while the body runs; if missing, the provider
     decides. ``wait`` is how long to wait for a lock that somebody else holds.
-    ``schedule`` runs each of its ticks once, see ``Schedule``; a text, or a list of
-    texts, is in the time zone of the settings. ``history`` says whether runs are
-    recorded; if missing, the settings decide.
+    ``schedule`` runs each of its ticks once: a cron expression, an interval such as
+    ``"every 20s"``, or a list of these, see ``Schedule``. Cron expressions count in the
+    time zone of the settings. ``history`` says whether runs are recorded; if missing,
+    the settings decide.
     """
 
     lock_at_most_for: Duration | None
@@ -79,7 +80,7 @@ class LockOptions(TypedDict, total=False):
     provider: str
     keep_alive: bool | None
     wait: Duration
-    schedule: Schedule | str | Sequence[str] | None
+    schedule: Schedule | WrittenSchedule | None
     history: bool | None
 
 
@@ -213,7 +214,7 @@ def check_options(name: str, options: Iterable[object], known: Collection[str]) 
 
 def make_schedule(
     name: str,
-    schedule: Schedule | str | Sequence[str] | None,
+    schedule: Schedule | WrittenSchedule | None,
     time_zone: str | None = None,
 ) -> Schedule | None:
     """Return the schedule, or raise ``InvalidLockConfiguration`` naming the lock."""

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from functools import cached_property, lru_cache
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from asgiref.sync import sync_to_async
 
@@ -28,8 +28,11 @@ from django_shedlock.locks.status import (
     AbandonedRun,
     LockState,
     LockStatus,
+    RunOutcome,
+    is_interruption,
     is_success,
 )
+from django_shedlock.locks.time_limits import TimeLimitExceeded, process_time_limit
 from django_shedlock.mutexes import Mutex
 from django_shedlock.signals import lock_extended, lock_lost, lock_released, logger
 
@@ -45,6 +48,10 @@ class Lock:
     the tick that it runs; without one it is ``None``. ``lock_at_least_for`` is the
     configuration's, or that of the last extension. The state belongs to this one
     acquisition. A forked child inherits the object, but never the lock.
+
+    With ``locked_by``, the lock stands for the acquisition of a process that has died,
+    and can only be released. ``has_deadline`` says whether a store that hangs must not
+    keep the caller for long.
     """
 
     receivers_timeout_seconds: ClassVar[float] = 5
@@ -57,13 +64,19 @@ class Lock:
         *,
         lease_end: float | None = None,
         opens_run: bool = True,
+        locked_by: str = "",
+        has_deadline: bool = False,
     ):
         self.provider: LockProvider = provider
         self.configuration: LockConfiguration = configuration
         self.name: str = configuration.name
         """The lock's full name, with the namespace."""
         # Short enough for its column, and new after a fork.
-        self.locked_by: str = identity_of(os.getpid()) + token_hex(8)
+        self.locked_by: str = locked_by or identity_of(os.getpid()) + (
+            configuration.start.acquisition or token_hex(8)
+        )
+        self.is_orphaned: bool = locked_by != ""
+        """Whether the process has died that acquired it, and this one releases it."""
         self.lock_at_least_for: timedelta = configuration.lock_at_least_for
         self.tick: datetime | None = None
         lease = configuration.lock_at_most_for.total_seconds()
@@ -73,20 +86,26 @@ class Lock:
         """Whether a release failed, perhaps after the store had carried it out."""
         self.opens_run: bool = opens_run
         """Whether a body runs under it, for which the record accounts."""
+        self.has_deadline: bool = has_deadline or not opens_run
+        """Whether its statements end soon if the store hangs."""
         self.is_being_acquired: bool = False
         """Whether a thread still waits for the answer, whose caller may be gone."""
         self.never_began: bool = False
-        """Whether the caller gave up before its body, so that there was no run."""
+        """Whether its body has not begun, so that an end now leaves no run."""
+        self.was_interrupted: bool = False
+        """Whether something else than the job has ended its body."""
         self.abandoned: AbandonedRun | None = None
         """The run that the acquisition accounted for, if one was still open."""
         self.began: float = time.monotonic()
         """When the body began, by this process's clock."""
+        self.failed_outcome: RunOutcome = RunOutcome.FAILED
+        """How its run counts if it does not succeed: *failed*, or *timed out*."""
         self.ended: float | None = None
         """When the body ended, by this process's clock."""
         self.lost_since: float | None = None
         """When the loss became known, by this process's clock."""
-        self.former_ticks: Any = None
-        """The ticks before the acquisition, which go back if the body never began."""
+        self.former_tick: datetime | None = None
+        """The newest tick that was begun before, if the store keeps ticks."""
         self._pid = os.getpid()
         self.known_token: int | None = None if lease_end is None else 0
         """The fencing token, if the store has reported it."""
@@ -122,6 +141,13 @@ class Lock:
     def ends_run(self) -> bool:
         """Whether its release accounts for a run: a loss or no body leaves none."""
         return self.opens_run and not self.never_began and not self.lost.is_set()
+
+    @property
+    def gives_tick_back(self) -> bool:
+        """Whether its tick may be begun once more, since its body was interrupted."""
+        wanted = self.configuration
+        is_repeated = self.was_interrupted and wanted.start.rerun and self.ends_run
+        return is_repeated and wanted.schedule is not None
 
     @property
     def is_active(self) -> bool:
@@ -242,7 +268,8 @@ class Lock:
         ``lock_at_least_for`` is kept. ``exception`` is what ended the body, for the
         receivers of ``lock_released``. A second call does nothing; in another thread it
         waits for the first. Raises ``LockProviderError`` if the store failed; the lease
-        then ends by itself, and another call tries it again.
+        then ends by itself, and another call tries it again. If the process that
+        acquired it has died, and it holds nothing, this does nothing.
         """
         if self._pid != os.getpid():  # nor wait for a thread of the parent
             return False
@@ -251,7 +278,17 @@ class Lock:
                 return False
             if self.ended is None:
                 self.ended = time.monotonic()
-            was_lost = not (self.is_active or self.refresh() or self._has_ended())
+            exception = process_time_limit.judge(exception, self.began, self.ended)
+            if exception is not None:
+                self.was_interrupted = is_interruption(exception)
+                if isinstance(exception, TimeLimitExceeded):
+                    self.failed_outcome = RunOutcome.TIMED_OUT
+            was_lost = not (
+                self.is_orphaned
+                or self.is_active
+                or self.refresh()
+                or self._has_ended()
+            )
             succeeded = is_success(exception) and not was_lost
             self._released = True
             try:
@@ -262,6 +299,9 @@ class Lock:
                 self._released = False
                 self.was_release_tried = True
                 raise
+            if self.is_orphaned and not was_ours:
+                self._released = False
+                return False
             # The heartbeat may have noticed a loss meanwhile.
             released = was_ours and not was_lost and not self.lost.is_set()
             if not released and not self.never_began:
@@ -434,10 +474,15 @@ class Lock:
             self._watchers.remove(watcher)
 
 
+def own_host() -> str:
+    """Return the name of this host, as it is in the identities of its acquisitions."""
+    return socket.gethostname()[:200]
+
+
 @lru_cache(maxsize=1)
 def identity_of(pid: int) -> str:
-    """Return this process's ``host:pid:``, to which each acquisition adds its own."""
-    return f"{socket.gethostname()[:200]}:{pid}:"
+    """Return this host's ``host:pid:``, to which each acquisition adds its own."""
+    return f"{own_host()}:{pid}:"
 
 
 def split_identity(locked_by: str) -> tuple[str, int | None]:

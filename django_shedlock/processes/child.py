@@ -1,5 +1,6 @@
 """A child of this process: a program, or a fork that runs a body of Python."""
 
+import math
 import os
 import signal
 import subprocess
@@ -18,7 +19,13 @@ from django.db import connections
 
 from django_shedlock.background import end_threads, resume_threads, start_daemon
 from django_shedlock.clocks import uptime
+from django_shedlock.durations import format_duration
 from django_shedlock.execution.shutdown import shut_down
+from django_shedlock.locks.time_limits import (
+    TimeLimit,
+    TimeLimitExceeded,
+    process_time_limit,
+)
 from django_shedlock.processes.guard import LOOK_INTERVAL_SECONDS
 from django_shedlock.processes.inheritance import (
     inheritable_files,
@@ -31,6 +38,8 @@ from django_shedlock.sql.connections import close
 
 FORK_WAIT_SECONDS = 5.0
 """How long a fork waits for the end of the package's threads."""
+DEFAULT_KILL_AFTER = timedelta(seconds=5)
+"""The time between SIGTERM and SIGKILL."""
 RESEND_SECONDS = 0.01
 """How long a deallocator has to end before the signal that it swallowed comes again."""
 BODY_SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -54,7 +63,15 @@ class Child:
     interpreter: ClassVar[list[str]] = [sys.executable, "-I", "-S"]
     guard: ClassVar[str] = str(Path(__file__).with_name("guard.py"))
 
-    def __init__(self, name: str, pid: int, *, leads_group: bool = True):
+    def __init__(
+        self,
+        name: str,
+        pid: int,
+        *,
+        leads_group: bool = True,
+        time_limit: TimeLimit | None = None,
+        kill_after: timedelta = DEFAULT_KILL_AFTER,
+    ):
         self.name = name
         self.pid = pid
         self.leads_group = leads_group
@@ -62,6 +79,10 @@ class Child:
         """Its exit status as a shell gives it, once ``is_running()`` sees its end."""
         self.killed_by: int | None = None
         """The signal that ended it, if one did."""
+        self.has_timed_out: bool = False
+        """Whether it still ran when its time limit was over, so that it was ended."""
+        self._time_limit = time_limit
+        self._kill_after = kill_after
         self._killing_at: float | None = None
         self._resources = ExitStack()
 
@@ -70,16 +91,18 @@ class Child:
         cls,
         command: Sequence[str],
         *,
-        grace: timedelta,
+        kill_after: timedelta,
+        time_limit: timedelta | None = None,
         files: Iterable[int] = (),
     ) -> "Child":
         """
         Start a program with the environment that this process was started with.
 
-        A second process, the guard, ends it if this one dies, and leaves it ``grace``
-        between SIGTERM and SIGKILL. ``files`` are file descriptors that the program
-        inherits if they are still open. Raises ``OSError`` if the host can't start a
-        process; then there is none.
+        A second process, the guard, ends it if this one dies. ``kill_after`` is the
+        time between SIGTERM and SIGKILL. ``is_running()`` ends it after the
+        ``time_limit``, which counts from now. ``files`` are file descriptors that the
+        program inherits if they are still open. Raises ``OSError`` if the host can't
+        start a process; then there is none.
         """
         environment = initial_environment()
         has_terminal = False
@@ -96,7 +119,7 @@ class Child:
             resources.callback(os.close, writer)
             try:
                 guard = subprocess.Popen(  # noqa: S603
-                    [*start, "watch", str(reader), str(grace.total_seconds())],
+                    [*start, "watch", str(reader), str(kill_after.total_seconds())],
                     pass_fds=[reader],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
@@ -118,29 +141,52 @@ class Child:
                 process_group=None if has_terminal else 0,
             )
             process.returncode = 0  # its end is seen here, and not there
-            child = cls(command[0], process.pid, leads_group=not has_terminal)
+            child = cls(
+                command[0],
+                process.pid,
+                leads_group=not has_terminal,
+                time_limit=TimeLimit.of(time_limit),
+                kill_after=kill_after,
+            )
             child._resources = resources.pop_all()
         return child
 
     @classmethod
-    def of_body(cls, name: str, body: Callable[[], object]) -> "Child":
+    def of_body(
+        cls,
+        name: str,
+        body: Callable[[], object],
+        *,
+        time_limit: timedelta | None = None,
+        kill_after: timedelta = DEFAULT_KILL_AFTER,
+    ) -> "Child":
         """
         Fork this process and call ``body`` there.
 
         So it starts with all that this process has imported. SIGTERM and SIGINT end it
-        by ``SystemExit``. ``name`` is for the log. Raises ``OSError`` if the host can't
-        start a process; then there is none.
+        by ``SystemExit``. ``is_running()`` ends it after the ``time_limit``, which
+        counts from now, with SIGKILL ``kill_after`` later. The run that this ends
+        counts as *timed out*; if it had to be killed, its parent has to say so.
+        ``name`` is for the log. Raises ``OSError`` if the host can't start a process;
+        then there is none.
         """
         # A fork has none of its parent's threads, but any mutex that they hold.
         end_threads(FORK_WAIT_SECONDS)
         try:
-            return cls._fork(name, body)
+            limit = TimeLimit.of(time_limit)
+            return cls._fork(name, body, limit, kill_after)
         finally:
             with suppress(RuntimeError):  # no room for a thread
                 resume_threads()
 
     @classmethod
-    def _fork(cls, name: str, body: Callable[[], object]) -> "Child":
+    def _fork(
+        cls,
+        name: str,
+        body: Callable[[], object],
+        time_limit: TimeLimit | None,
+        kill_after: timedelta,
+    ) -> "Child":
         # It must share no connection.
         for each in connections.all(initialized_only=True):
             close(each)
@@ -150,25 +196,71 @@ class Child:
         with _signals_blocked() as mask:
             # Until it has its own handlers, it must not run those of its parent.
             if (pid := os.fork()) == 0:
+                process_time_limit.begin(time_limit)
                 _run_and_exit(name, body, mask)
         with suppress(OSError):  # it was faster
             os.setpgid(pid, pid)
-        return cls(name, pid)
+        return cls(name, pid, time_limit=time_limit, kill_after=kill_after)
 
     def is_running(self) -> bool:
         """
         Return whether it runs; after ``end()``, whether anything of its group does.
 
-        Kill what still runs at the end of the grace.
+        End it if its time limit is over. Kill what still runs ``kill_after`` after its
+        SIGTERM. Call it at least as often as ``look_within_seconds`` says.
         """
         if self.status is None:
             self._reap()
+        self.end_if_time_is_over()
         if self._killing_at is None:
             return self.status is None
         if uptime() < self._killing_at:
             return self.send(0)
         self.send(signal.SIGKILL)
         return self.status is None
+
+    def has_exited(self) -> bool:
+        """
+        Return whether the process itself has ended.
+
+        If so, kill what it has left behind in its process group.
+        """
+        if self.status is not None:
+            return True
+        # While nobody has waited for it, no other process gets its number.
+        has_ended = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        with suppress(ChildProcessError):
+            if os.waitid(os.P_PID, self.pid, has_ended) is None:
+                return False
+            self.send(signal.SIGKILL)
+        self._reap()
+        return self.status is not None
+
+    @property
+    def look_within_seconds(self) -> float:
+        """How long the next ``is_running()`` may wait; its end sends SIGCHLD."""
+        if self._killing_at is not None:
+            return LOOK_INTERVAL_SECONDS
+        if self._time_limit is None or self.status is not None:
+            return math.inf
+        return self._time_limit.left
+
+    def end_if_time_is_over(self) -> None:
+        """End it if its time limit is over, unless it is ending or has ended."""
+        if self._killing_at is not None or self.status is not None:
+            return
+        if self._time_limit is None or self._time_limit.left:
+            return
+        self.has_timed_out = True
+        logger.warning(
+            "%s has reached its time limit of %s, so its process %d gets SIGTERM, and "
+            "%s later SIGKILL.",
+            self.name,
+            format_duration(self._time_limit.length),
+            self.pid,
+            format_duration(self._kill_after),
+        )
+        self.end(self._kill_after)
 
     def send(self, number: int) -> bool:
         """Send it a signal; return whether there is anything that runs."""
@@ -190,12 +282,23 @@ class Child:
                 )
         return True
 
-    def end(self, grace: timedelta) -> None:
-        """Send SIGTERM once; ``is_running()`` sends SIGKILL after the grace."""
+    def end(self, kill_after: timedelta) -> None:
+        """
+        Send SIGTERM once; ``is_running()`` sends SIGKILL so much later.
+
+        If it is ending already, the earlier of both times counts.
+        """
+        killing_at = uptime() + kill_after.total_seconds()
         if self._killing_at is None:
-            self._killing_at = uptime() + grace.total_seconds()
+            self._killing_at = killing_at
             self.send(signal.SIGTERM)
             self.send(signal.SIGCONT)  # a stopped process can't tidy up
+        self._killing_at = min(self._killing_at, killing_at)
+
+    def kill_if_due(self) -> None:
+        """Send SIGKILL if it runs on for too long after its SIGTERM."""
+        if self._killing_at is not None and uptime() >= self._killing_at:
+            self.send(signal.SIGKILL)
 
     def close(self) -> None:
         """Wait for its end, and free what would end it if this process died."""
@@ -298,6 +401,8 @@ def _exit(number: int, frame: FrameType | None) -> None:
     # A second signal, such as the beat's own, must not interrupt what tidies up.
     _ignore_signals()
     # An exception, so that the body releases its lock.
+    if number == signal.SIGTERM:
+        process_time_limit.raise_if_over()
     sys.exit(status_of_signal(number))
 
 
@@ -312,12 +417,18 @@ def _exit_later(
     """
     error = unraisable.exc_value
     for number in BODY_SIGNALS:
-        if isinstance(error, SystemExit) and error.code == status_of_signal(number):
+        if _was_raised_for(number, error):
             signal.signal(number, _exit)
             # Sent from here, it would be handled, and swallowed, within this hook.
             start_daemon("signal", partial(_send_soon, number))
             return
     otherwise(unraisable)
+
+
+def _was_raised_for(number: int, error: BaseException | None) -> bool:
+    if isinstance(error, TimeLimitExceeded):
+        return number == signal.SIGTERM
+    return isinstance(error, SystemExit) and error.code == status_of_signal(number)
 
 
 def _send_soon(number: int) -> None:

@@ -74,11 +74,11 @@ def _execute(command: tuple[str, ...], environment: Mapping[str, str]) -> None:
     raise problem
 
 
-def watch(report: int, grace: float) -> None:
+def watch(report: int, kill_after: float) -> None:
     """
     Wait until nobody can write to the pipe any more; then end what was reported.
 
-    ``grace`` is the time between SIGTERM and SIGKILL in seconds.
+    ``kill_after`` is the time between SIGTERM and SIGKILL in seconds.
     """
     reported = b""
     while part := os.read(report, 32):
@@ -87,7 +87,7 @@ def watch(report: int, grace: float) -> None:
         if target := int(reported or 0):
             os.kill(target, signal.SIGTERM)
             os.kill(target, signal.SIGCONT)  # a stopped process can't tidy up
-            killing_at = time.monotonic() + grace
+            killing_at = time.monotonic() + kill_after
             while time.monotonic() < killing_at:
                 os.kill(target, 0)
                 time.sleep(LOOK_INTERVAL_SECONDS)

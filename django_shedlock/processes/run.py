@@ -20,6 +20,7 @@ from django_shedlock.execution.skips import show_skip
 from django_shedlock.locks.configuration import LockRequest, full_name
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.status import LockHolder
+from django_shedlock.locks.time_limits import TIMED_OUT_STATUS, TimeLimitExceeded
 from django_shedlock.processes.child import (
     Child,
     reap_orphans,
@@ -40,6 +41,7 @@ class RunStatus(IntEnum):
     """The exit statuses that ``shedlock run`` adds to those of a shell."""
 
     LOST = 123
+    TIMED_OUT = TIMED_OUT_STATUS
     STORE_FAILED = 125
 
 
@@ -47,7 +49,8 @@ def run_command(
     command: Sequence[str],
     request: LockRequest,
     *,
-    grace: timedelta,
+    kill_after: timedelta,
+    time_limit: timedelta | None,
     jitter: timedelta,
     on_skip_exit: int,
     stderr: OutputWrapper,
@@ -56,11 +59,15 @@ def run_command(
     """
     Return ``on_skip_exit`` if the lock is held; else exit with the command's status.
 
-    ``grace`` is the time between SIGTERM and SIGKILL, if the lock is lost. ``jitter``
-    is the longest random delay before the lock is acquired. If the lock is lost, the
-    command is ended, and the status is ``RunStatus.LOST``. If the store fails, the
-    command does not run, and the status is ``RunStatus.STORE_FAILED``. A skip is
-    reported on ``stderr`` if that is a terminal, or if ``verbosity`` is 2 or more.
+    ``jitter`` is the longest random delay before the lock is acquired. If the lock is
+    lost, the command is ended, and the status is ``RunStatus.LOST``. If it runs for
+    longer than ``time_limit``, it is ended, the run counts as *timed out*, and the
+    status is ``RunStatus.TIMED_OUT``. In both cases it gets SIGTERM, and SIGKILL
+    ``kill_after`` later. If the store fails, the command does not run, and the status
+    is ``RunStatus.STORE_FAILED``. A skip is reported on ``stderr`` if that is a
+    terminal, or if ``verbosity`` is 2 or more.
+
+    The signals that this process gets are passed on at once.
     """
     open_standard_streams()
     files = inheritable_files()
@@ -84,14 +91,21 @@ def run_command(
                 with signals.passed_on():
                     lock.assert_locked()
                     try:
-                        child = Child.of_program(command, grace=grace, files=files)
+                        child = Child.of_program(
+                            command,
+                            kill_after=kill_after,
+                            time_limit=time_limit,
+                            files=files,
+                        )
                     except (OSError, ValueError) as error:  # a full host; a null byte
                         raise CommandError(
                             f"{command[0]} can't be started: {error}",
                             returncode=ShellStatus.CANNOT_START,
                         ) from error
-                    status = _supervise(child, lock, signals, grace)
+                    status = _supervise(child, lock, signals, kill_after)
                 # An exception, because a run whose status is not 0 has failed.
+                if time_limit and child.has_timed_out and not lock.is_lost:
+                    raise TimeLimitExceeded(time_limit)
                 sys.exit(RunStatus.LOST if lock.is_lost else status)
     except LockLost as error:
         raise CommandError(str(error), returncode=RunStatus.LOST) from error
@@ -101,21 +115,25 @@ def run_command(
 
 
 def _supervise(
-    child: Child, lock: Lock, signals: "RunSignals", grace: timedelta
+    child: Child, lock: Lock, signals: "RunSignals", kill_after: timedelta
 ) -> int | None:
-    """Return the exit status of the child, which is ended if the lock is lost."""
+    """
+    Return the exit status of the child.
+
+    It is ended if the lock is lost, or if its time limit is over.
+    """
     with closing(child):
         try:
             while child.is_running():
                 if lock.is_lost:
-                    child.end(grace)
+                    child.end(kill_after)
                 for number in signals.take():
                     if child.leads_group or number not in TERMINAL_SIGNALS:
                         child.send(number)
-                signals.wait(LOOK_INTERVAL_SECONDS)
+                signals.wait(min(LOOK_INTERVAL_SECONDS, child.look_within_seconds))
                 reap_orphans([child])
         except BaseException:
-            child.end(grace)  # nobody would see that the lock is lost
+            child.end(kill_after)  # nobody would see that the lock is lost
             raise
     return child.status
 

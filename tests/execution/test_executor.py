@@ -1196,3 +1196,30 @@ def test_async_wait_does_not_block_the_loop(monkeypatch: pytest.MonkeyPatch) -> 
         begun = time.monotonic()
         asyncio.run(main())
         assert time.monotonic() - begun < PATIENCE
+
+
+def interrupt(*, lock: Lock, **kwargs: Any) -> NoReturn:
+    """Do what SIGTERM does while a receiver of lock_acquired runs."""
+    raise SystemExit(143)
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+def test_interrupt_before_the_body_gives_the_tick_back(is_async: bool) -> None:
+    """A job that is interrupted before its first instruction has not begun."""
+
+    async def never() -> None:
+        pytest.fail("the body must not run")
+
+    lock_acquired.connect(interrupt)
+    try:
+        with pytest.raises(SystemExit):
+            if is_async:
+                asyncio.run(aexecute(never, "job", schedule="@yearly"))
+            else:
+                execute(break_off, "job", schedule="@yearly")
+    finally:
+        lock_acquired.disconnect(interrupt)
+    status = status_of(get_provider(), "job")
+    assert not status.state.is_in_use
+    assert status.schedule_state.tick is None
+    assert execute(lambda: None, "job", schedule="@yearly").was_executed

@@ -31,6 +31,7 @@ from django_shedlock import (
 )
 from django_shedlock.history.recording import exception_columns, write_abandoned
 from django_shedlock.locks.status import AbandonedRun, LockState
+from django_shedlock.locks.time_limits import TimeLimitExceeded
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import DatabaseLockProvider
@@ -247,6 +248,17 @@ def test_exit_status_decides(code: object, outcome: str) -> None:
     told = LockRun.objects.get()
     kept = (told.exception_type, told.exception_message, told.exception_traceback)
     assert any(kept) is (outcome == "failed")
+
+
+def test_run_that_takes_too_long_is_recorded() -> None:
+    """A run whose time limit is over has timed out, and counts as a failure."""
+    with pytest.raises(SystemExit) as raised, hold("job"):
+        raise TimeLimitExceeded(timedelta(minutes=30))
+    assert raised.value.code == 124
+    assert outcomes() == ["timed out"]
+    record = LockRecord.objects.get()
+    assert (record.outcome, record.failures) == ("timed out", 1)
+    assert LockRun.objects.get().exception_message == "the time limit of 30m is over"
 
 
 def test_lost_run_is_recorded() -> None:

@@ -31,7 +31,7 @@ from tests.support.waiting import PATIENCE
 
 pytestmark = [pytest.mark.once, pytest.mark.django_db(transaction=True)]
 
-GRACE = timedelta(seconds=10)
+KILL_AFTER = timedelta(seconds=10)
 MANAGE = """
 import os, sys
 from django.core.management import execute_from_command_line
@@ -186,7 +186,7 @@ def test_no_signal_ends_what_becomes_the_command(
     """The interpreter before it could not handle one, so all signals are blocked."""
     monkeypatch.setattr(Child, "interpreter", [sys.executable, "-c", BLOCKED])
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
-    with closing(Child.of_program(["true"], grace=GRACE)):
+    with closing(Child.of_program(["true"], kill_after=KILL_AFTER)):
         pass
     assert capfd.readouterr().out == "all"
     assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
@@ -258,5 +258,5 @@ def test_host_without_room_for_a_process(
     have_no_room_for(program)
     before = left_behind()
     with pytest.raises(BlockingIOError):
-        Child.of_program(["true"], grace=GRACE)
+        Child.of_program(["true"], kill_after=KILL_AFTER)
     assert left_behind() == before

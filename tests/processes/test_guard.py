@@ -57,12 +57,12 @@ def test_nothing_starts_without_its_guard(tmp_path: Path) -> None:
     assert not Path(tmp_path, "ran").exists()
 
 
-def watched(report: bytes, grace: float) -> None:
+def watched(report: bytes, kill_after: float) -> None:
     """Let a process that has reported this die."""
     reader, writer = os.pipe()
     os.write(writer, report)
     os.close(writer)
-    guard.watch(reader, grace)
+    guard.watch(reader, kill_after)
     os.close(reader)
 
 
@@ -98,7 +98,7 @@ def test_command_tidies_up(has_group: bool) -> None:
 
 
 def test_command_that_does_not_end_is_killed() -> None:
-    """After the grace there is no more asking."""
+    """After ``--kill-after`` there is no more asking."""
     command = subprocess.Popen(
         ["sh", "-c", "trap '' TERM; echo; while :; do sleep 0.05; done"],
         stdout=subprocess.PIPE,

@@ -76,7 +76,7 @@ def test_lock_is_held_while_the_child_runs(quick: Runner) -> None:
 def test_lost_lock_ends_the_child(quick: Runner) -> None:
     """The command is asked to end, and the status says why."""
     script = "trap 'echo tidy; exit 0' TERM; echo begun; while :; do sleep 0.1; done"
-    running = quick.start("job", "--grace", "1h", *sh(script))
+    running = quick.start("job", "--kill-after", "1h", *sh(script))
     assert first_line(running) == "begun"
     run("release", "job", "--force")
     out, err = running.communicate(timeout=PATIENCE)
@@ -127,7 +127,7 @@ def test_child_is_ended_in_time_though_the_store_hangs(
 def test_loss_is_written_while_the_child_still_tidies_up(quick: Runner) -> None:
     """The history and the record say at once that it lost its lock, then its end."""
     script = "trap 'read go; exit 0' TERM; echo begun; while :; do sleep 0.1; done"
-    running = quick.start("job", "--grace", "1h", *sh(script))
+    running = quick.start("job", "--kill-after", "1h", *sh(script))
     assert first_line(running) == "begun"
     run("release", "job", "--force")
     wait_for(lambda: LockRun.objects.get().lost_at)
@@ -145,9 +145,9 @@ def test_loss_is_written_while_the_child_still_tidies_up(quick: Runner) -> None:
 
 
 def test_child_that_does_not_end_is_killed(quick: Runner) -> None:
-    """After the grace there is no more asking."""
+    """After ``--kill-after`` there is no more asking."""
     script = "trap '' TERM; echo $$; while :; do sleep 0.1; done"
-    running = quick.start("job", "--grace", "3s", *sh(script))
+    running = quick.start("job", "--kill-after", "3s", *sh(script))
     child = int(first_line(running))
     run("release", "job", "--force")
     assert running.wait(PATIENCE) == 123
@@ -157,17 +157,17 @@ def test_child_that_does_not_end_is_killed(quick: Runner) -> None:
 def test_grandchild_that_does_not_end_is_killed(quick: Runner) -> None:
     """That its parent has ended saves nothing that goes on without the lock."""
     stubborn = "trap '' TERM; echo $$; exec sleep 600"
-    running = quick.start("job", "--grace", "3s", *with_child(stubborn))
+    running = quick.start("job", "--kill-after", "3s", *with_child(stubborn))
     grandchild = int(first_line(running))
     run("release", "job", "--force")
     assert running.wait(PATIENCE) == 123
     wait_for(lambda: not is_alive(grandchild))
 
 
-def test_grace_ends_with_the_last_of_what_the_command_started(quick: Runner) -> None:
+def test_wait_ends_with_the_last_of_what_the_command_started(quick: Runner) -> None:
     """Nobody waits longer than it takes to tidy up."""
     tidying = "trap 'echo tidy; exit' TERM; echo begun; while :; do sleep 0.1; done"
-    running = quick.start("job", "--grace", "1h", *with_child(tidying))
+    running = quick.start("job", "--kill-after", "1h", *with_child(tidying))
     assert first_line(running) == "begun"
     run("release", "job", "--force")
     assert running.wait(PATIENCE) == 123
@@ -178,7 +178,9 @@ def test_grace_ends_with_the_last_of_what_the_command_started(quick: Runner) -> 
 def test_first_process_of_a_container_waits_for_orphans(quick: Runner) -> None:
     """What the command leaves behind as it ends is not taken for running."""
     quick.prepare.append(adopt_orphans)
-    running = quick.start("job", "--grace", "1h", *sh("sleep 600 & echo begun; wait"))
+    running = quick.start(
+        "job", "--kill-after", "1h", *sh("sleep 600 & echo begun; wait")
+    )
     assert first_line(running) == "begun"
     run("release", "job", "--force")
     assert running.wait(PATIENCE) == 123
@@ -187,7 +189,9 @@ def test_first_process_of_a_container_waits_for_orphans(quick: Runner) -> None:
 def test_daemon_goes_on(quick: Runner) -> None:
     """It has left the command's group, and nobody looks for it."""
     daemon = shlex.join([sys.executable, "-c", DAEMON])
-    running = quick.start("job", "--grace", "1s", *sh(f"{daemon} & exec sleep 600"))
+    running = quick.start(
+        "job", "--kill-after", "1s", *sh(f"{daemon} & exec sleep 600")
+    )
     pid = int(first_line(running))
     run("release", "job", "--force")
     assert running.wait(PATIENCE) == 123
@@ -212,10 +216,10 @@ def test_all_ends_when_the_wrapper_is_killed(interpreter: InterpreterRunner) -> 
 
 
 def test_killed_wrapper_leaves_time_to_tidy_up(interpreter: InterpreterRunner) -> None:
-    """The command gets SIGTERM, and what ignores that is killed after the grace."""
+    """The command gets SIGTERM, and what ignores that is killed after that."""
     stubborn = "trap '' TERM; echo $$; exec sleep 600"
     script = f"trap 'echo tidy; exit' TERM; sh -c {shlex.quote(stubborn)} & wait"
-    running = interpreter.start("job", "--grace", "3s", *sh(script))
+    running = interpreter.start("job", "--kill-after", "3s", *sh(script))
     grandchild = int(first_line(running))
     running.kill()
     assert first_line(running) == "tidy"
@@ -242,7 +246,7 @@ def test_guard_is_not_found_by_the_command(runner: Runner) -> None:
 def test_stopped_command_ends_as_well(quick: Runner) -> None:
     """It could not tidy up while it is stopped, so it is continued."""
     script = "trap 'echo tidy; exit' TERM; echo $$; while :; do sleep 0.1; done"
-    running = quick.start("job", "--grace", "1h", *sh(script))
+    running = quick.start("job", "--kill-after", "1h", *sh(script))
     command = psutil.Process(int(first_line(running)))
     command.suspend()
     wait_for(lambda: command.status() == psutil.STATUS_STOPPED)
@@ -273,7 +277,7 @@ def test_lock_that_is_lost_while_the_command_starts(
 ) -> None:
     """The command is ended before it has done anything, however the loss is known."""
     runner.prepare.append(partial(lose_the_lock_while_it_starts, lose))
-    status, out, _ = runner.run("job", "--grace", "1h", *sh("sleep 600; echo ran"))
+    status, out, _ = runner.run("job", "--kill-after", "1h", *sh("sleep 600; echo ran"))
     assert (status, out) == (123, "")
     assert LockRun.objects.get().outcome == "lost"
 

@@ -48,7 +48,7 @@ from tests.support.warm import Command
 
 pytestmark = [pytest.mark.once, pytest.mark.django_db(transaction=True)]
 
-GRACE = timedelta(seconds=10)
+KILL_AFTER = timedelta(seconds=10)
 IGNORING = """
 import os, signal, sys
 
@@ -123,7 +123,7 @@ def test_command_does_not_outlive_an_exception(runner: Runner) -> None:
     runner.prepare += [fail_to_pass_on, tell_of_release]
     trap = "trap 'echo tidy; exit 5' TERM"
     script = f"{trap}; echo begun; while :; do sleep 0.1; done"
-    running = runner.start("job", "--grace", "1h", *sh(script))
+    running = runner.start("job", "--kill-after", "1h", *sh(script))
     assert first_line(running) == "begun"
     send(running, signal.SIGTERM)
     out, err = running.communicate(timeout=PATIENCE)
@@ -178,7 +178,7 @@ def test_run_in_another_thread() -> None:
 
 def test_child_that_has_ended_is_sent_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a terminal its id may be that of another process by then."""
-    with closing(Child.of_program(["true"], grace=GRACE)) as child:
+    with closing(Child.of_program(["true"], kill_after=KILL_AFTER)) as child:
         pass
     child.leads_group = False
     monkeypatch.setattr(os, "kill", lambda pid, number: pytest.fail("sent"))
@@ -187,7 +187,7 @@ def test_child_that_has_ended_is_sent_nothing(monkeypatch: pytest.MonkeyPatch) -
 
 def test_another_part_of_the_process_may_wait_for_the_child() -> None:
     """Its status is unknown, so it counts as a failure."""
-    with closing(Child.of_program(["true"], grace=GRACE)) as child:
+    with closing(Child.of_program(["true"], kill_after=KILL_AFTER)) as child:
         os.waitpid(child.pid, 0)
     assert child.status == 1
 

@@ -125,14 +125,14 @@ def test_missing_table(runner: Runner) -> None:
         ("--lock-at-most-for", "0s"),
         ("--wait", "-1s"),
         ("--on-skip-exit", "256"),
-        ("--grace", "never"),
+        ("--kill-after", "never"),
         ("--jitter", "soon"),
         ("--jitter", "-1s"),
     ],
 )
 def test_wrong_options(args: tuple[str, str]) -> None:
     """What can't work is refused before anything runs."""
-    with pytest.raises(CommandError, match=r"job|on-skip-exit|grace|jitter"):
+    with pytest.raises(CommandError, match=r"job|on-skip-exit|kill-after|jitter"):
         run("run", "job", f"{args[0]}={args[1]}", "--", "false")
 
 

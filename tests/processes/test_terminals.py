@@ -113,7 +113,7 @@ def test_lock_that_is_lost_while_it_is_stopped(
     shell: Shell, command: list[str]
 ) -> None:
     """The command gets no further than to tidy up when it is continued."""
-    shell.run([*command, "--grace", "1h", "--", sys.executable, "-c", TIDY])
+    shell.run([*command, "--kill-after", "1h", "--", sys.executable, "-c", TIDY])
     wrapper, running = started_by(shell)
     shell.type(CTRL_Z)
     wait_for(lambda: is_stopped(wrapper) and is_stopped(running))

@@ -7,13 +7,15 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import psutil
 
+from django_shedlock.locks.time_limits import TimeLimit
 from tests.support.paths import ROOT
 from tests.support.processes import addresses
 from tests.support.run_conditions import measure_guard
@@ -26,6 +28,19 @@ from tests.support.lean_settings import *
 for alias, address in {addresses!r}.items():
     DATABASES[alias].update(address)
 """
+LOOK_SECONDS = 0.02
+
+
+@contextmanager
+def limits_over_once(condition: Callable[[], bool]) -> Iterator[None]:
+    """
+    Let time limits be over as soon as the condition is true, and not before.
+
+    It also holds in the processes that are forked meanwhile.
+    """
+    left = property(lambda limit: 0.0 if condition() else LOOK_SECONDS)
+    with patch.object(TimeLimit, "left", left):
+        yield
 
 
 class Runner:
