@@ -2,7 +2,7 @@
 
 from argparse import ArgumentParser
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -10,9 +10,10 @@ from enum import StrEnum
 from django.core.management.base import CommandError
 
 from django_shedlock import conf
+from django_shedlock.beat.looks import job_of_ticks
 from django_shedlock.beat.requests import carry_out_requests
 from django_shedlock.cli import base, terminal
-from django_shedlock.clocks import aware, local_text
+from django_shedlock.clocks import local_text
 from django_shedlock.exceptions import LockProviderError, described
 from django_shedlock.execution.cancellation import is_ending
 from django_shedlock.execution.keep_alive import release_later
@@ -23,13 +24,13 @@ from django_shedlock.locks.configuration import (
     full_name,
 )
 from django_shedlock.locks.lock import Lock
+from django_shedlock.locks.own import CATCH_UP_LOCK
 from django_shedlock.locks.patterns import matches_any
 from django_shedlock.locks.status import LockState, LockStatus, is_success
 from django_shedlock.providers.base import LockProvider, LockQuery
 from django_shedlock.registry.discovery import named_jobs
 from django_shedlock.registry.jobs import Job
 from django_shedlock.registry.requests import (
-    CATCH_UP_LOCK,
     find_requests,
     has_request,
     jobs_by_name,
@@ -93,13 +94,15 @@ class CaughtUp:
 def catch_up(
     provider: LockProvider,
     *,
+    names: Collection[str] | None = None,
     release_expired: Callable[[LockStatus], bool] | None = None,
     dry_run: bool = False,
 ) -> Iterator[CaughtUp]:
     """
     Run each overdue job of the provider once, under its lock, one after the other.
 
-    Each job runs for its newest past tick only, and no tick runs twice. A known job
+    With ``names``, only the jobs of these locks, given by their full names. Each job
+    runs for its newest past tick only, and no tick runs twice. A known job
     that was never run counts from now on. A job whose scheduler counts in another time
     zone is left to other hosts. If a job's lock has expired, ``release_expired`` gets
     the lock's status and may release the lock; the job runs only if it returns true.
@@ -114,7 +117,8 @@ def catch_up(
     # Entries of CRONJOBS may share a lock, so a lock may have several jobs.
     jobs: dict[str, dict[Schedule, Job]] = defaultdict(dict)
     for job in named_jobs(provider.alias):
-        if job.schedule is not None:
+        is_wanted = names is None or job.full_name in names
+        if job.schedule is not None and is_wanted:
             jobs[job.full_name][job.schedule] = job
     if not dry_run:
         registered = provider.statuses(LockQuery(names=jobs))
@@ -125,7 +129,8 @@ def catch_up(
             if before is None or not any(map(before.has_ticks_of, schedules)):
                 provider.register(name, list(schedules)[-1])
     grace = default_duration(conf.GRACE)
-    for status in list(provider.statuses(LockQuery(overdue_by=grace))):
+    overdue = LockQuery(names=names, overdue_by=grace)
+    for status in list(provider.statuses(overdue)):
         since = status.overdue_since(grace)
         # This may be out of date: the statement that acquires the lock decides again.
         if since is None or not status.may_catch_up(grace):
@@ -158,17 +163,14 @@ def note_catch_up(provider: LockProvider) -> None:
 
 def _find(status: LockStatus, jobs: Mapping[Schedule, Job]) -> Job | Result:
     counted = status.schedule
-    if counted is None:
-        return Result.UNKNOWN
-    similar = [schedule for schedule in jobs if schedule.has_ticks_of(counted)]
-    # Hosts may use two names for one time zone, such as UTC and Etc/UTC.
-    now = aware(status.clock)
-    newest = next(counted.ticks_until(now))
-    for schedule in similar:
-        if next(schedule.ticks_until(now)) == newest:
-            job = jobs[schedule]
-            return Result.UNKNOWN if job.needs_arguments else job
-    if not similar:
+    if (job := job_of_ticks(status, jobs)) is not None:
+        return Result.UNKNOWN if job.needs_arguments else job
+    similar = [
+        schedule
+        for schedule in jobs
+        if counted is not None and schedule.has_ticks_of(counted)
+    ]
+    if counted is None or not similar:
         return Result.UNKNOWN
     logger.warning(
         "The overdue job of lock %r is not run from here: its ticks are counted in %s, "
@@ -195,6 +197,24 @@ def _run(name: str, job: Job) -> tuple[Result, BaseException | None]:
     return Result.SUCCEEDED if was_executed else Result.SKIPPED, None
 
 
+def find_names(provider: LockProvider, names: Collection[str]) -> set[str]:
+    """
+    Return the full names of these locks; a namespace may be left out.
+
+    Raises ``CommandError`` if neither a job nor a record has that name.
+    """
+    known = jobs_by_name(provider)
+    found = set()
+    for name in names:
+        if name in known:
+            found.add(name)
+        elif full_name(name) in known:
+            found.add(full_name(name))
+        else:
+            found.add(base.find_status(provider, name).name)
+    return found
+
+
 class CatchUp(base.Subcommand):
     """Runs overdue jobs, and those that an operator asked for."""
 
@@ -206,6 +226,11 @@ class CatchUp(base.Subcommand):
 
     @classmethod
     def add_arguments(cls, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "name",
+            nargs="*",
+            help="only the jobs of these locks; all of them by default",
+        )
         parser.add_argument(
             "--include-expired",
             metavar="PATTERN",
@@ -221,15 +246,17 @@ class CatchUp(base.Subcommand):
         self,
         provider: LockProvider,
         *,
+        name: list[str],
         include_expired: list[str],
         dry_run: bool,
         verbosity: int,
         **options: object,
     ) -> None:
         overdue = failed = 0
+        names = find_names(provider, name) if name else None
         if dry_run:
             known = jobs_by_name(provider)
-            for status in filter(has_request, find_requests(provider)):
+            for status in filter(has_request, find_requests(provider, names)):
                 if status.name in known:
                     job = status.job
                     asked = f"{job.asked_by} asked for a run: {job.asked_why}"
@@ -237,7 +264,7 @@ class CatchUp(base.Subcommand):
                         terminal.printable(f"Lock {status.name!r}: {asked}")
                     )
         else:
-            for status, triggered in carry_out_requests(provider):
+            for status, triggered in carry_out_requests(provider, names):
                 by = f"{status.job.asked_by} asked for it: {status.job.asked_why}"
                 if verbosity:
                     self.stdout.write(terminal.printable(f"{triggered} {by}"))
@@ -254,7 +281,7 @@ class CatchUp(base.Subcommand):
             return is_included
 
         for caught_up in catch_up(
-            provider, release_expired=release_expired, dry_run=dry_run
+            provider, names=names, release_expired=release_expired, dry_run=dry_run
         ):
             overdue += 1
             failed += caught_up.result is Result.FAILED

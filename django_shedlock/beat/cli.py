@@ -4,10 +4,15 @@ from argparse import ArgumentParser
 from datetime import timedelta
 
 from django_shedlock import conf
-from django_shedlock.beat.catch_up import CatchUp
-from django_shedlock.beat.loop import BeatLoop
+from django_shedlock.beat.looks import BEAT_LOOK_INTERVAL, EndTimes
+from django_shedlock.beat.loop import BeatLoop, BeatOptions
 from django_shedlock.cli import base
+from django_shedlock.durations import format_duration
+from django_shedlock.locks.configuration import default_duration
 from django_shedlock.providers.base import LockProvider
+
+END_TIMES = EndTimes()
+"""The defaults of the options."""
 
 
 class Beat(base.Subcommand):
@@ -32,9 +37,15 @@ class Beat(base.Subcommand):
         )
         base.add_duration(
             parser,
-            "--grace",
-            "time between SIGTERM and SIGKILL at the end; 25s by default",
-            timedelta(seconds=25),
+            "--stop-timeout",
+            "how long running jobs may go on after SIGTERM to the beat; 20s by default",
+            END_TIMES.stop_timeout,
+        )
+        base.add_duration(
+            parser,
+            "--kill-after",
+            "time between SIGTERM and SIGKILL to a job; 5s by default",
+            END_TIMES.kill_after,
         )
 
     def run(
@@ -43,21 +54,32 @@ class Beat(base.Subcommand):
         *,
         jobs: int,
         no_catch_up: bool,
-        grace: timedelta,
-        verbosity: int,
+        stop_timeout: timedelta,
+        kill_after: timedelta,
         **options: object,
     ) -> None:
         if not conf.ENABLED.value:
             raise base.WrongCall(
                 "With SHEDLOCK_ENABLED = False each host would run each job."
             )
-        catching_up = None
-        if not no_catch_up:
-            catching_up = CatchUp(self.stdout, self.stderr, self.style)
-        loop = BeatLoop(provider, self, catching_up, verbosity=verbosity)
-        if not loop.scheduled:
+        base.refuse_own_memory(provider, self.name)
+        if not provider.keeps_ticks:
+            raise base.WrongCall(
+                f"The provider {provider.alias!r} keeps no ticks, so each host would "
+                "run each job."
+            )
+        grace = default_duration(conf.GRACE)
+        if grace < BEAT_LOOK_INTERVAL:
+            raise base.WrongCall(
+                f"SHEDLOCK_GRACE ({format_duration(grace)}) must be at least "
+                f"{format_duration(BEAT_LOOK_INTERVAL)}: a beat looks that often, and "
+                "starts no tick that is older than SHEDLOCK_GRACE."
+            )
+        end = EndTimes(stop_timeout, kill_after)
+        loop = BeatLoop(provider, self, BeatOptions(jobs, not no_catch_up, end))
+        if not loop.jobs.scheduled:
             raise base.WrongCall(
                 f"No job of provider {provider.alias!r} has a schedule, so there is "
                 "nothing to start."
             )
-        loop.run(jobs, grace)
+        loop.run()

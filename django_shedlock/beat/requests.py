@@ -17,7 +17,11 @@ from django_shedlock.registry.requests import (
     has_request,
     jobs_by_name,
 )
-from django_shedlock.registry.trigger import TriggeredRun, start_for_operator
+from django_shedlock.registry.trigger import (
+    TriggeredRun,
+    start_for_operator,
+    start_of_operator,
+)
 from django_shedlock.signals import logger
 
 
@@ -83,7 +87,8 @@ def carry_out_requests(
 def _carry_out(provider: LockProvider, status: LockStatus, job: Job) -> TriggeredRun:
     by, why = status.job.asked_by or "", status.job.asked_why or ""
     action = OperatorAction(provider, status.name, operator=by, reason=why)
-    triggered = start_for_operator(action, job, asked_at(status))
+    start = start_of_operator(action, asked_at(status))
+    triggered = start_for_operator(action, job, start)
     if not triggered.was_executed:
         logger.info(
             "Lock %r: its requested run is not started here: another worker was "

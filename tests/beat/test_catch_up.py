@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -157,16 +157,45 @@ def test_overdue_command_and_coroutine_run() -> None:
     assert ran == ["digest now", "fetch"]
 
 
-def test_job_that_failed_is_tried_once_more(jobs: Jobs) -> None:
-    """A job that goes on failing is no reason to run it every minute."""
-    with pytest.raises(ZeroDivisionError):
-        jobs.failing()
+def test_job_that_failed_is_not_run_again() -> None:
+    """A tick that a catch-up has begun is done, whatever became of it."""
     make_late("failing")
     with pytest.raises(CommandError, match="Jobs that failed: 1") as failure:
         run("catch-up")
     assert failure.value.returncode == 1
     assert run("catch-up") == ""
-    assert ran == ["failing", "failing"]
+    assert ran == ["failing"]
+
+
+def test_tick_whose_run_was_killed_is_not_run_again() -> None:
+    """A half-done body may have had effects, so an operator decides."""
+    make_late("report")
+    with worker(overrun, DAILY) as pod:
+        assert pod.heard() == "it runs"
+        pod.kill()
+    expire("report")
+    assert run("release", "report", "--force", "--reason", "the pod is gone")
+    assert run("catch-up") == ""
+    assert ran == []
+
+
+def test_interrupted_job_with_rerun_is_run_once_more() -> None:
+    """A job may say that its runs can be repeated; one repetition is enough."""
+    began = []
+
+    @scheduler_lock("repeatable", rerun=True, **DAILY)
+    def end() -> None:
+        began.append(1)
+        sys.exit(128 + signal.SIGTERM)
+
+    run("catch-up")
+    make_late("repeatable")
+    for count in (1, 2):
+        with pytest.raises(SystemExit):
+            run("catch-up")
+        assert len(began) == count
+    assert run("catch-up") == ""
+    assert len(began) == 2
 
 
 def test_failure_does_not_stop_the_others(capsys: pytest.CaptureFixture[str]) -> None:
@@ -259,18 +288,15 @@ def test_job_without_a_signature_does_not_stop_the_others(
 
 def test_running_job_is_left_alone(jobs: Jobs) -> None:
     """A job that is late, but runs, is not started a second time."""
-    provider = get_provider()
-    with pytest.raises(ZeroDivisionError):
-        jobs.failing()
-    make_late("failing")
-    status = status_of(provider, "failing")
+    make_late("report")
 
     def look() -> None:
         assert run("catch-up") == ""
 
-    execute(look, "failing", lock_at_most_for="1m")
-    assert ran == ["failing"]
-    assert status.schedule_state.tick is not None
+    execute(look, "report", lock_at_most_for="1m")
+    assert ran == []
+    jobs.report()
+    assert ran == ["report"]
 
 
 def test_tick_that_follows_is_not_kept_away() -> None:
@@ -291,9 +317,9 @@ def test_job_whose_lock_is_kept_is_told(jobs: Jobs) -> None:
     assert ran == []
 
 
-def overrun(parent: Parent) -> None:
+def overrun(parent: Parent, options: dict[str, Any]) -> None:
     """Run the report, as a scheduler would, until the test says."""
-    lease = {**DAILY, "lock_at_most_for": "1h"}
+    lease = {**options, "lock_at_most_for": "1h"}
     with hold("report", **lease):
         parent.say("it runs")
         parent.wait()
@@ -301,7 +327,8 @@ def overrun(parent: Parent) -> None:
 
 def test_job_that_overran_its_lease_is_not_run_beside_itself() -> None:
     """Its process lives or not: that is for somebody to find out, and to say so."""
-    with worker(overrun) as pod:
+    make_late("report")
+    with worker(overrun, DAILY) as pod:
         assert pod.heard() == "it runs"
         expire("report")
         make_late("report")
@@ -447,21 +474,50 @@ def test_changed_schedule_makes_nothing_overdue(jobs: Jobs) -> None:
     assert status.schedule_state.due_at == next(schedule.ticks_after(datetime.now(UTC)))
 
 
-def test_overdue_job_whose_schedule_changed_is_run(jobs: Jobs) -> None:
-    """What is overdue stays overdue until it succeeds."""
-    jobs.report()
+def test_overdue_job_whose_schedule_changed_stays_overdue() -> None:
+    """A new schedule owes only later ticks; what is overdue is for an operator."""
     make_late("report")
     LockRecord.objects.filter(name="report").update(schedule="@yearly UTC")
-    ran.clear()
-    assert run("catch-up").endswith(": ran.\n")
-    assert ran == ["report"]
+    assert run("catch-up") == ""
+    assert ran == []
     status = status_of(get_provider(), "report")
     assert str(status.schedule_state.schedule).startswith(DAILY["schedule"])
+    assert status.overdue_since(timedelta(0)) is not None
+    make_late("report", days=1)
+    assert run("catch-up").endswith(": ran.\n")
 
 
-@pytest.mark.parametrize("zone", ["US/Central", "CST6CDT"])
+def test_names_choose_the_jobs() -> None:
+    """Other overdue jobs, and requests for other jobs, are left alone."""
+    for name in ("fetch", "report", "failing"):
+        make_late(name)
+    for name in ("digest now", "failing"):
+        get_provider().request_run(name, "ops", "at once")
+    assert run("catch-up", "--dry-run", "report").count("would run") == 1
+    run("catch-up", "report", "digest now")
+    assert ran == ["digest now", "report"]
+    assert status_of(get_provider(), "failing").job.asked_at is not None
+
+
+def test_unknown_name_is_refused() -> None:
+    """A mistyped name must not look as if nothing were overdue."""
+    with pytest.raises(CommandError, match="There is no lock 'repotr'.*'report'"):
+        run("catch-up", "repotr")
+
+
+@pytest.mark.each_store
+@override_settings(SHEDLOCK_NAMESPACE="staging")
+def test_name_without_its_namespace() -> None:
+    """The name in the code is enough."""
+    run("catch-up")
+    make_late("staging.report")
+    assert run("catch-up", "report").endswith(": ran.\n")
+    assert ran == ["report"]
+
+
+@pytest.mark.parametrize("zone", ["America/Indiana/Knox", "America/Menominee"])
 def test_other_name_of_a_time_zone_is_no_change(zone: str) -> None:
-    """A host that calls its time zone otherwise does not make late ticks forgotten."""
+    """A host that calls a zone of the same clocks otherwise keeps late ticks."""
     make_late("report")
     LockRecord.objects.filter(name="report").update(
         schedule=f"{DAILY['schedule']} {zone}"

@@ -11,6 +11,7 @@ from unittest.mock import patch
 import pytest
 
 from django_shedlock import scheduler_lock
+from django_shedlock.beat.looks import Look
 from django_shedlock.beat.loop import BeatLoop
 from tests.support.beats import KEPT, PAUSE, beats_in, when_it_waits
 from tests.support.waiting import wait_for
@@ -18,11 +19,12 @@ from tests.support.waiting import wait_for
 pytestmark = [pytest.mark.once, pytest.mark.django_db(transaction=True)]
 
 
-def test_bodies_that_wait_for_their_turn(tmp_path: Path) -> None:
+def test_jobs_that_wait_for_room_do_not_begin(tmp_path: Path) -> None:
     """They do not begin when one that runs has ended, and others are still ending."""
     with beats_in(tmp_path) as beats:
         prepare = partial(fail_when_two_have_begun, tmp_path)
-        host = beats.start("--jobs", "2", "--no-catch-up", prepare=prepare)
+        options = ["--jobs", "2", "--no-catch-up", "--stop-timeout", "0s"]
+        host = beats.start(*options, prepare=prepare)
         when_it_waits(host)
         beats.step()
         _, errors = host.communicate()
@@ -32,16 +34,22 @@ def test_bodies_that_wait_for_their_turn(tmp_path: Path) -> None:
 
 def fail_when_two_have_begun(folder: Path) -> None:
     """Have three jobs at each tick, beside that of all hosts of these tests."""
-    start_due = BeatLoop._start_due
 
-    def failing(loop: BeatLoop) -> float:
+    def look_after_children(loop: BeatLoop) -> None:
         if len(begun(folder)) == 2:
             raise ZeroDivisionError("by nobody")
-        return start_due(loop)
+        really(loop)
 
-    patched = patch.object(BeatLoop, "_start_due", failing)
-    patched.__enter__()
-    KEPT.append(patched)
+    def due_to_us(look: Look, busy: object = ()) -> object:
+        return [each for each in due(look, busy) if each.name != "each minute"]
+
+    really, due = BeatLoop._look_after_children, Look.due
+    for patched in (
+        patch.object(BeatLoop, "_look_after_children", look_after_children),
+        patch.object(Look, "due", due_to_us),
+    ):
+        patched.__enter__()
+        KEPT.append(patched)
     for name in ("first", "second", "third"):
         lock = scheduler_lock(name, schedule="* * * * *")
         KEPT.append(lock(partial(run, folder)))

@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from django_shedlock import Lock, LockLost, execute, hold, scheduler_lock, signals
 from django_shedlock.contrib.opentelemetry import apps
+from django_shedlock.locks.time_limits import TimeLimitExceeded
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.testing import force_release, held_elsewhere, locked_in_memory
 from tests.support.forks import run_in_fork
@@ -164,6 +166,16 @@ def test_failed_run(traces: Traces) -> None:
     assert str(event.attributes["exception.message"]).startswith("no answer from")
     assert "test_opentelemetry.py" in str(event.attributes["exception.stacktrace"])
     assert "sesame" not in span.to_json()
+
+
+def test_run_that_takes_too_long(traces: Traces) -> None:
+    """Its span has timed out, which is an error."""
+    with pytest.raises(SystemExit), hold("nightly"):
+        raise TimeLimitExceeded(timedelta(minutes=30))
+    [span] = traces.spans
+    assert span.attributes is not None
+    assert span.attributes["shedlock.outcome"] == "timed out"
+    assert span.status.status_code is trace.StatusCode.ERROR
 
 
 def test_exit_with_status_0_is_a_success(traces: Traces) -> None:

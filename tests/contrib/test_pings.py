@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -21,6 +22,7 @@ from django_shedlock.contrib.pings import apps
 from django_shedlock.contrib.pings import checks as pings_checks
 from django_shedlock.contrib.pings.checks import check_pings
 from django_shedlock.contrib.slugs import slug_of
+from django_shedlock.locks.time_limits import TimeLimitExceeded
 from django_shedlock.testing import force_release, held_elsewhere, locked_in_memory
 from tests.support.forks import run_in_fork
 from tests.support.installed import installed
@@ -96,6 +98,14 @@ def test_failed_run_pings_why(web: Web) -> None:
     assert web.paths(2) == ["/secret/nightly/start", "/secret/nightly/fail"]
     assert web.sent[1].body.startswith("Broken: no answer from https://ada:****")
     assert "sesame" not in web.sent[1].body
+
+
+def test_run_that_takes_too_long_pings_why(web: Web) -> None:
+    """It has failed, and the body says after how long."""
+    with pytest.raises(SystemExit), hold("nightly"):
+        raise TimeLimitExceeded(timedelta(minutes=30))
+    assert web.paths(2) == ["/secret/nightly/start", "/secret/nightly/fail"]
+    assert web.sent[1].body == "TimeLimitExceeded: the time limit of 30m is over"
 
 
 def test_long_text_of_an_exception_is_cut(web: Web) -> None:

@@ -8,6 +8,7 @@ import pytest
 from django.test import override_settings
 
 from django_shedlock.contrib.prometheus.selection import select
+from django_shedlock.locks.own import BEAT_LOCK_PREFIX, CATCH_UP_LOCK
 from django_shedlock.locks.status import LockState, RunOutcome
 from django_shedlock.providers import get_provider
 from tests.support.lateness import be_overdue
@@ -39,8 +40,21 @@ def test_selection_has_the_urgent_locks_first(most: int) -> None:
     assert selection.states[LockState.FREE] == 4
 
 
+@pytest.mark.parametrize("most", [10, 1])
+def test_own_locks_are_left_out(most: int) -> None:
+    """The lock of a beat is no job, even if the beat was killed, or is long gone."""
+    for name in (CATCH_UP_LOCK, f"{BEAT_LOCK_PREFIX}web-1"):
+        take(name).release()
+        be_overdue(name)
+        end_run(name, FAILED)
+    end_run("job", FAILED)
+    selection = select(get_provider(), MINUTE, most)
+    assert [status.name for status in selection.locks] == ["job"]
+    assert sum(selection.states.values()) == 1
+
+
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize(("most", "statements"), [(3, 6), (1000, 2)])
+@pytest.mark.parametrize(("most", "statements"), [(3, 7), (1000, 2)])
 def test_selection_reads_records_only(most: int, statements: int) -> None:
     """No statement joins, or looks at the history, however many locks there are."""
     for number in range(5):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,8 +19,10 @@ from django.test import override_settings
 
 from django_shedlock import current_lock, scheduler_lock
 from django_shedlock.beat import loop as beat
-from django_shedlock.beat.bodies import Bodies
 from django_shedlock.exceptions import LockProviderError
+from django_shedlock.locks.status import LockStatus
+from django_shedlock.processes.process_signals import ProcessSignals
+from django_shedlock.providers.base import ALL_LOCKS, LockQuery
 from django_shedlock.providers.database import DatabaseLockProvider
 from tests.support.clocks import store_clock
 from tests.support.jobs import only_jobs_of
@@ -47,9 +50,10 @@ class Beats:
         *args: str,
         body: Callable[[Path], None] | None = None,
         prepare: Callable[[], object] = bool,
+        options: dict[str, Any] | None = None,
     ) -> Command:
         """Start one more host, which calls ``prepare`` before its beat begins."""
-        ours = partial(_prepare, self.folder, body or _write)
+        ours = partial(_prepare, self.folder, body or _write, options)
         started = Command("shedlock", "beat", *args, prepare=[ours, prepare])
         self._stack.callback(_end, started)
         return started
@@ -61,6 +65,11 @@ class Beats:
         new.write_text(self.now.isoformat())
         new.replace(self.folder / "clock")
         return self.now.replace(second=0)
+
+    def hourly(self) -> dict[str, Any]:
+        """Return the options of a job whose next tick comes within a minute."""
+        following = self.now + timedelta(minutes=1)
+        return {"schedule": f"{following.minute} * * * *"}
 
     def ticks(self) -> list[datetime]:
         """Return the ticks of the runs so far, in their order."""
@@ -92,38 +101,41 @@ def when_it_waits(host: Command) -> str:
     return "".join(lines)
 
 
-def _prepare(folder: Path, body: Callable[[Path], None]) -> None:
+def _prepare(
+    folder: Path, body: Callable[[Path], None], options: dict[str, Any] | None
+) -> None:
     def now() -> datetime:
         return datetime.fromisoformat((folder / "clock").read_text())
 
-    def wait_shortly(bodies: Bodies, seconds: float) -> None:
-        wait(bodies, min(seconds, PAUSE))
+    def wait_shortly(signals: ProcessSignals, seconds: float) -> None:
+        wait(signals, min(seconds, PAUSE))
 
-    def may_be_away(provider: DatabaseLockProvider) -> datetime:
+    def may_be_away(
+        provider: DatabaseLockProvider, query: LockQuery = ALL_LOCKS
+    ) -> Iterator[LockStatus]:
         if (folder / "away").exists():
             with (folder / "asked").open("a") as asked:
                 asked.write("!")
             raise LockProviderError("away")
-        return read_clock(provider)
+        return read(provider, query)
 
-    read_clock = DatabaseLockProvider.now
-    wait = Bodies.wait
+    read = DatabaseLockProvider.statuses
+    wait = ProcessSignals.wait
     patches: list[Any] = [
         override_settings(
             INSTALLED_APPS=["django_shedlock", "django_shedlock.beat"],
-            SHEDLOCK_GRACE="0s",
+            SHEDLOCK_GRACE="1m",
         ),
         only_jobs_of(),
         store_clock(now),
         patch.object(beat, "uptime", lambda: now().timestamp()),
-        patch.object(Bodies, "wait", wait_shortly),
-        patch.object(DatabaseLockProvider, "now", may_be_away),
+        patch.object(ProcessSignals, "wait", wait_shortly),
+        patch.object(DatabaseLockProvider, "statuses", may_be_away),
     ]
     for each in patches:
         each.__enter__()
-    job = scheduler_lock("each minute", schedule="* * * * *")(
-        partial(_run, body, folder)
-    )
+    options = {"schedule": "* * * * *", **(options or {})}
+    job = scheduler_lock("each minute", **options)(partial(_run, body, folder))
     KEPT.extend([job, *patches])
 
 
@@ -146,6 +158,27 @@ def write_and_wait(folder: Path) -> None:
             time.sleep(PAUSE)
     finally:
         (folder / "tidied up").touch()
+
+
+def write_and_wait_for_leave(folder: Path) -> None:
+    """Be a job that goes on until the test lets it end."""
+    _write(folder)
+    wait_for((folder / "leave").exists)
+    (folder / "finished").touch()
+
+
+def write_and_die(folder: Path) -> None:
+    """Be a job whose host has no memory left."""
+    _write(folder)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def write_and_leave_a_thread(folder: Path) -> None:
+    """Be a job that leaves a thread behind, for which its process waits."""
+    (folder / "pids").write_text(str(os.getpid()))
+    _write(folder)
+    if len((folder / "ledger").read_text().splitlines()) == 1:
+        threading.Thread(target=time.sleep, args=[1000]).start()
 
 
 def write_and_go_on(folder: Path) -> None:

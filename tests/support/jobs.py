@@ -135,5 +135,6 @@ def make_late(name: str, days: int = 3) -> None:
     LockRecord.objects.filter(name=name).update(
         tick=F("tick") - time,
         due_at=F("due_at") - time,
-        caught_up_tick=F("caught_up_tick") - time,
+        former_tick=F("former_tick") - time,
+        repeated_tick=F("repeated_tick") - time,
     )

@@ -22,8 +22,10 @@ from django_shedlock.console.monitoring.traces import (
 )
 from django_shedlock.durations import format_measured, format_rough
 from django_shedlock.locks.lock import process_of
+from django_shedlock.locks.own import is_own_lock
 from django_shedlock.locks.status import LockState, LockStatus, RunOutcome
 from django_shedlock.providers.base import LockProvider
+from django_shedlock.schedules.state import PASSED_OVER_LIMIT
 
 
 class Severity(StrEnum):
@@ -39,10 +41,12 @@ class Kind(TextChoices):
     UNREACHABLE = "unreachable"
     OVERDUE = "overdue", pgettext_lazy("shedlock", "overdue")
     FAILED = "failed", pgettext_lazy("shedlock", "failed")
+    TIMED_OUT = "timed out", pgettext_lazy("shedlock", "timed out")
     EXPIRED = "expired", pgettext_lazy("shedlock", "expired")
     LONG = "long", pgettext_lazy("shedlock", "runs too long")
     LOST = "lost", pgettext_lazy("shedlock", "lost")
     ABANDONED = "abandoned", pgettext_lazy("shedlock", "abandoned")
+    PASSED_OVER = "passed-over", pgettext_lazy("shedlock", "passed over")
     PAUSED = "paused", pgettext_lazy("shedlock", "paused")
     UNREADABLE = "unreadable", pgettext_lazy("shedlock", "unreadable")
     HISTORY = "history", pgettext_lazy("shedlock", "not in the history")
@@ -98,7 +102,7 @@ class Finding:
     @property
     def help(self) -> str:
         """The address of what such a finding means, and what to do."""
-        return f"{RUNBOOK_URL}#{self.kind}"
+        return f"{RUNBOOK_URL}#{self.kind.replace(' ', '-')}"
 
     def as_dict(self) -> dict[str, object]:
         """Return what programs get to read."""
@@ -135,8 +139,11 @@ def findings_of(
     """
     Return what an operator should look at in this lock, the most urgent first.
 
-    ``evidence`` has what operators did to it, and what its runs raised.
+    ``evidence`` has what operators did to it, and what its runs raised. The package's
+    own locks have no findings.
     """
+    if is_own_lock(status.name):
+        return []
     bad: Sequence[Trace] = ()
     if status.unreadable:
         text = _("Its record can't be read: %(why)s. See %(record)s.")
@@ -150,6 +157,7 @@ def findings_of(
             _overdue(status, bad, evidence, grace),
             _expired(status),
             _long(status, grace, held_for),
+            _passed_over(status),
             _paused(status),
             _unrecorded(status),
         ]
@@ -185,11 +193,11 @@ def _overdue(
         return None
     # Another version may have written a schedule that can't be read here.
     schedule = f" ({status.schedule})" if status.schedule else ""
-    tick = status.schedule_state.tick
+    tick = status.ticks.tick
     last = local_text(tick) if tick else ""
-    if not tick:
+    if not tick or not (status.job.last_run or status.job.open_run):
         why = _("No run has ever begun: check whether its scheduler runs.")
-    elif not status.schedule_state.was_started(aware(status.clock), grace):
+    elif not status.ticks.was_started(aware(status.clock), grace):
         why = _(
             "No run has begun since the tick of %(last)s: check whether its scheduler "
             "runs."
@@ -263,6 +271,27 @@ def _long(
         say(_("If it hangs, end its process, then release the lock.")),
     )
     return Kind.LONG, sentence, ["release", status.name, "--force"], status.locked_by
+
+
+def _passed_over(status: LockStatus) -> Told | None:
+    passed, newest = status.passed_over, status.ticks.tick
+    if not passed or newest is None:
+        return None
+    count = str(len(passed)) if len(passed) < PASSED_OVER_LIMIT else f"{len(passed)}+"
+    text = _(
+        "Passed over %(count)s of its ticks, the first at %(first)s (%(schedule)s): "
+        "they never began, and its last run was for the tick of %(newest)s. Check "
+        "whether its scheduler was down, jobs waited for room, or a run took too long."
+    )
+    sentence = say(
+        text,
+        count=count,
+        first=local_text(passed[0]),
+        schedule=str(status.schedule),
+        newest=local_text(newest),
+    )
+    words, fact = ["history", status.name], newest.astimezone(UTC).isoformat()
+    return Kind.PASSED_OVER, sentence, words, fact
 
 
 def _paused(status: LockStatus) -> Told | None:

@@ -159,6 +159,7 @@ class Search:
             states=NOT_FREE - {LockState.HELD_AT_LEAST},
             overdue_by=self.grace,
             needs_look=True,
+            passed_over=True,
             by_urgency=True,
             limit=limit + 1,
         )

@@ -51,7 +51,10 @@ class Trace:
         text = _("%(which)s has failed%(again)s.")
         if exception:
             text = _("%(which)s failed with %(exception)s%(again)s.")
-        if self.outcome is RunOutcome.LOST:
+        if self.outcome is RunOutcome.TIMED_OUT:
+            text = _("%(which)s was ended because its time limit was over%(again)s.")
+            remedy = say(_("Find out why it took so long, or raise its time limit."))
+        elif self.outcome is RunOutcome.LOST:
             text = _("%(which)s lost its lock before it ended%(again)s.")
             if lost_at:
                 text = _("%(which)s lost its lock at %(at)s, before it ended%(again)s.")

@@ -141,7 +141,12 @@ ACKNOWLEDGE = Action(
     kind=ActionKind.ACKNOWLEDGE,
     permission="shedlock_console.acknowledge_lockrecord",
     states=frozenset(LockState),
-    cures=frozenset({Kind.OVERDUE, Kind.FAILED, Kind.LOST, Kind.ABANDONED}),
+    cures=frozenset(
+        {
+            *(Kind.OVERDUE, Kind.FAILED, Kind.TIMED_OUT, Kind.LOST, Kind.ABANDONED),
+            Kind.PASSED_OVER,
+        }
+    ),
     question=gettext_lazy(
         "The findings that the lock has now are silent. What happens from now on, such "
         "as another failure, is a finding again."
@@ -173,7 +178,7 @@ RUN = Action(
     kind=ActionKind.RUN,
     permission="shedlock_console.run_lockrecord",
     states=frozenset(state for state in LockState if not state.is_in_use),
-    cures=frozenset({Kind.OVERDUE, Kind.FAILED}),
+    cures=frozenset({Kind.OVERDUE, Kind.FAILED, Kind.TIMED_OUT}),
     question=gettext_lazy(
         "The job runs under its lock, even if its tick has been run, or if "
         "lock_at_least_for keeps the lock."

@@ -9,7 +9,6 @@ from django.utils.translation import gettext
 
 from django_shedlock import conf
 from django_shedlock.clocks import Backoff, local_text
-from django_shedlock.console.links import has_catch_up
 from django_shedlock.console.monitoring.search import Search
 from django_shedlock.console.operators.audit import AuditedAction
 from django_shedlock.durations import format_left
@@ -161,16 +160,12 @@ def paused(asked: AuditedAction, before: LockStatus | None, look: Look) -> str:
 
 
 def notes_of_resume(provider: LockProvider) -> Sequence[str]:
-    """Return what becomes of a missed tick, if the project has a catch-up."""
-    if not has_catch_up():
-        return []
-    return [
-        gettext("If a tick was missed meanwhile, the next catch-up runs the job once.")
-    ]
+    """Return what becomes of the ticks that came during the pause."""
+    return [gettext("Ticks that came during the pause are not run.")]
 
 
 def resumed(asked: AuditedAction, before: LockStatus, look: Look) -> str:
-    """Say whose pause has ended, and whether a tick was missed."""
+    """Say whose pause has ended, and when the job runs next."""
     text = gettext(
         "The job of lock %(name)s is resumed. %(operator)s had paused it, because: "
         "%(reason)s."
@@ -181,20 +176,8 @@ def resumed(asked: AuditedAction, before: LockStatus, look: Look) -> str:
 
 
 def _ticks(status: LockStatus) -> str:
-    since = status.overdue_since(ZERO)
-    if since is None:
-        moment = status.next_tick
-        text = gettext("No tick was missed; the next one is at %(tick)s.")
-        return text % {"tick": moment and local_text(moment)}
-    if not has_catch_up():
-        text = gettext(
-            "Its tick of %(tick)s was missed. The job runs at its next start."
-        )
-    elif status.may_catch_up(ZERO):
-        text = gettext(
-            "Its tick of %(tick)s was missed: the next catch-up runs the job once if "
-            "it has not succeeded by the end of SHEDLOCK_GRACE."
-        )
-    else:
-        text = gettext("Its tick of %(tick)s was missed, and is not caught up.")
-    return text % {"tick": local_text(since)}
+    moment = status.next_tick
+    text = gettext(
+        "Ticks that came during the pause are not run; the next one is at %(tick)s."
+    )
+    return text % {"tick": moment and local_text(moment)}

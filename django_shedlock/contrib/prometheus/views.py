@@ -198,7 +198,7 @@ def _values(status: LockStatus, grace: timedelta) -> dict[str, Value]:
         values["shedlock_since_loss_seconds"] = now - aware(job.lost_at)
     if job.succeeded_at is not None:
         values["shedlock_since_success_seconds"] = now - aware(job.succeeded_at)
-    if status.schedule_state.due_at is not None:
+    if status.ticks.due_at is not None:
         values["shedlock_overdue_seconds"] = now - since if since else ZERO
     return values
 

@@ -295,6 +295,22 @@ def test_ticks_are_counted_only_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked < 2 * GAP_TICK_LIMIT
 
 
+@pytest.mark.parametrize(
+    ("schedule", "ticks"),
+    [
+        ("every 20s", "29"),
+        (["every 20s", "every 30s"], f"{GAP_TICK_LIMIT}+"),
+        ("every 10m", None),
+    ],
+    ids=str,
+)
+def test_gap_of_an_interval_counts_its_ticks(schedule: Any, ticks: str | None) -> None:
+    """Ticks of intervals without a run are counted like those of cron."""
+    ended = lock(clock=NOON, schedule=Schedule(schedule))
+    chart = chart_of([run(1, started=NOON - 10 * MINUTE)], ended)
+    assert labels(chart) == (["bar", ticks] if ticks else ["bar"])
+
+
 def test_no_gap_is_drawn_before_the_oldest_run() -> None:
     """What was before it is not known."""
     assert labels(chart_until(NOON - 3 * HOUR, runs_at(9))) == ["bar"]
@@ -310,9 +326,9 @@ def test_gaps_and_bars_share_the_slots() -> None:
 
 def test_success_rate_is_of_all_runs() -> None:
     """Whatever is no success counts against it."""
-    outcomes = ["succeeded", "failed", "lost", "abandoned"]
+    outcomes = ["succeeded", "failed", "timed out", "lost", "abandoned"]
     statistics: Any = statistics_of([run(1, outcome) for outcome in outcomes])
-    assert (statistics["runs"], statistics["rate"]) == (4, "25 %")
+    assert (statistics["runs"], statistics["rate"]) == (5, "20 %")
 
 
 def test_nearly_all_is_not_all() -> None:

@@ -269,7 +269,12 @@ def test_history_of_what_needs_attention() -> None:
     """Only runs with a bad end."""
     for outcome in RunOutcome:
         add_run(outcome.value, outcome)
-    assert names("--attention") == ["abandoned", "lost", "failed"]
+    assert names("--attention") == [
+        "abandoned",
+        "lost",
+        "timed out",
+        "failed",
+    ]
 
 
 def test_history_of_a_lock_without_record_by_outcome() -> None:

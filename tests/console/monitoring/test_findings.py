@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -15,13 +16,19 @@ from django.test.utils import CaptureQueriesContext
 from django.utils.translation import override
 
 from django_shedlock import execute
+from django_shedlock.clocks import aware, local_text
 from django_shedlock.console.monitoring.findings import Finding, Kind
 from django_shedlock.console.monitoring.search import Search
+from django_shedlock.locks.configuration import LockConfiguration
+from django_shedlock.locks.own import BEAT_LOCK_PREFIX, CATCH_UP_LOCK
 from django_shedlock.locks.pauses import FOREVER
 from django_shedlock.locks.status import RunOutcome
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.base import LockQuery
+from django_shedlock.providers.database.reading import wanted
+from django_shedlock.schedules.cron import Schedule
+from django_shedlock.schedules.state import Start, Trigger
 from django_shedlock.sql.fields import DatabaseNow
 from tests.support.commands import call
 from tests.support.lateness import be_overdue
@@ -30,10 +37,12 @@ from tests.support.locks import (
     Broken,
     end_run,
     expire,
+    force_release,
     let_its_clock_move,
     pause,
     status_of,
     take,
+    take_from,
 )
 from tests.support.private_connections import counted_statements
 from tests.support.records import counted_records, make_record_unreadable
@@ -43,15 +52,15 @@ pytestmark = pytest.mark.django_db
 DAY = timedelta(days=1)
 SEARCH = Search(MINUTE)
 AGE = re.compile(r"(Late by|has run for) \w+")
-BAD = [RunOutcome.FAILED, RunOutcome.LOST, RunOutcome.ABANDONED]
+BAD = [outcome for outcome in RunOutcome if outcome.is_bad]
 
 
 def incident() -> None:
     """One lock with each finding, and some without."""
-    for name in ("overdue", "failed", "lost", "abandoned", "free"):
+    for name in ("overdue", "failed", "timed out", "lost", "abandoned", "free"):
         take(name).release()
     be_overdue("overdue")
-    for name in ("failed", "lost", "abandoned"):
+    for name in ("failed", "timed out", "lost", "abandoned"):
         end_run(name, RunOutcome(name), exception_type="ValueError")
     end_run("free")
     take("expired")
@@ -77,7 +86,10 @@ def ageless(found: dict[str, list[Finding]]) -> dict[str, list[Finding]]:
 
 INCIDENT = {
     name: [Kind(name)]
-    for name in ("overdue", "failed", "expired", "long", "lost", "abandoned")
+    for name in (
+        *("overdue", "failed", "timed out", "expired"),
+        *("long", "lost", "abandoned"),
+    )
 }
 
 
@@ -119,7 +131,7 @@ def test_no_finding_of_a_paused_job_says_trigger(outcome: RunOutcome) -> None:
 
 
 def test_most_urgent_locks_come_first() -> None:
-    """Overdue, failed, expired, for too long, lost, abandoned: and no other lock."""
+    """Overdue, failed, timed out, expired, long, lost, abandoned: no other lock."""
     incident()
     found = SEARCH.attention(get_provider())
     assert list(kinds(found.findings).items()) == list(INCIDENT.items())
@@ -377,6 +389,27 @@ def test_paused_job_is_no_finding() -> None:
     assert SEARCH.attention(provider).findings == {}
     assert [*provider.statuses(LockQuery(overdue_by=MINUTE))] == []
     expire("job")
+    assert SEARCH.attention(provider).findings == {}
+
+
+def test_job_that_was_paused_is_overdue_at_its_next_tick() -> None:
+    """A pause owes no tick up to its end, however late the job was before."""
+    take("job").release()
+    be_overdue("job")
+    pause("job")
+    provider, overdue = get_provider(), LockQuery(overdue_by=MINUTE)
+    ended = DatabaseNow() - timedelta(hours=1)
+    LockRecord.objects.update(locked_at=DatabaseNow() - DAY, lock_until=ended)
+    assert [*provider.statuses(overdue)] == []
+    assert provider.count(overdue) == 0
+    ended = DatabaseNow() - 2 * DAY
+    LockRecord.objects.update(locked_at=DatabaseNow() - 3 * DAY, lock_until=ended)
+    [status] = provider.statuses(overdue)
+    assert provider.count(overdue) == 1
+    schedule = status.schedule
+    assert schedule is not None
+    following = next(schedule.ticks_after(aware(status.lock_until)))
+    assert status.overdue_since(MINUTE) == following
     assert kinds(SEARCH.attention(provider).findings) == {"job": [Kind.OVERDUE]}
 
 
@@ -424,3 +457,148 @@ def test_history_with_a_retention_is_not_looked_at() -> None:
     with CaptureQueriesContext(connection) as queries:
         assert list(SEARCH.findings(get_provider())) == []
     assert not [each for each in queries if "shedlock_run" in each["sql"]]
+
+
+TICK = timedelta(minutes=5)
+"""The interval of the schedule below."""
+EVERY = Schedule("every 5m", "UTC")
+
+
+def run_by_operator() -> None:
+    """Run the job for its newest tick, whether it ran or not."""
+    start = Start(Trigger.OPERATOR)
+    wanted = LockConfiguration("job", MINUTE, schedule=EVERY, start=start)
+    assert take_from(get_provider(), wanted).release()
+
+
+def begin(before: int, *, schedule: Schedule = EVERY, name: str = "job") -> datetime:
+    """Let the last run be for the newest tick, the run before for an earlier one."""
+    take(name).release()
+    newest = next(schedule.ticks_until(datetime.now(UTC)))
+    LockRecord.objects.filter(name=name).update(
+        schedule=str(schedule),
+        tick=newest,
+        former_tick=list(islice(schedule.ticks_until(newest), before + 1))[-1],
+        due_at=next(schedule.ticks_after(newest)),
+    )
+    return newest
+
+
+@pytest.mark.parametrize(("before", "count"), [(2, "1"), (4, "3"), (200, "100+")])
+def test_ticks_that_were_passed_over_are_found(before: int, count: str) -> None:
+    """They never began, though a later one ran: somebody should know."""
+    newest = begin(before)
+    [found] = SEARCH.attention(get_provider()).findings["job"]
+    assert (found.kind, found.command) == (
+        Kind.PASSED_OVER,
+        "python manage.py shedlock history job",
+    )
+    first = local_text(newest - (before - 1) * TICK)
+    assert found.sentence.startswith(
+        f"Passed over {count} of its ticks, the first at {first} (every 5m UTC): they "
+        f"never began, and its last run was for the tick of {local_text(newest)}."
+    )
+    assert found.fact == f"passed-over {newest.isoformat()}"
+    assert found.help.endswith("#passed-over")
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_tick_after_the_former_one_passes_over_nothing(before: int) -> None:
+    """Nor does a second run for the same tick."""
+    begin(before)
+    assert SEARCH.attention(get_provider()).findings == {}
+
+
+def test_next_acquisition_ends_the_finding_of_what_was_passed_over() -> None:
+    """The finding is about the newest acquisition alone."""
+    begin(3)
+    assert SEARCH.attention(get_provider()).findings
+    run_by_operator()
+    assert SEARCH.attention(get_provider()).findings == {}
+
+
+def test_acquisition_after_a_while_has_passed_over_ticks() -> None:
+    """The record says so by itself, also while the job runs."""
+    execute(lambda: None, "job", schedule="every 1s")
+    LockRecord.objects.update(tick=F("tick") - timedelta(seconds=10))
+    execute(lambda: None, "job", schedule="every 1s")
+    [found] = SEARCH.attention(get_provider()).findings["job"]
+    assert found.kind is Kind.PASSED_OVER
+
+
+def test_ticks_in_a_pause_are_not_passed_over() -> None:
+    """Neither during the pause, nor by the first run after it."""
+    newest = begin(3)
+    provider = get_provider()
+    pause("job")
+    assert SEARCH.attention(provider).findings == {}
+    earlier = {"tick": newest - 4 * TICK, "former_tick": newest - 5 * TICK}
+    LockRecord.objects.update(**earlier)
+    assert force_release(provider)
+    run_by_operator()
+    assert SEARCH.attention(provider).findings == {}
+
+
+def test_registration_passes_over_nothing() -> None:
+    """A new job has no former tick."""
+    begin(3)
+    LockRecord.objects.update(former_tick=None)
+    assert SEARCH.attention(get_provider()).findings == {}
+
+
+def test_ticks_passed_over_before_an_old_tick_are_forgotten() -> None:
+    """A job without a run for a day has other findings, if any."""
+    newest = begin(3)
+    moved = {"tick": newest - DAY - TICK, "former_tick": newest - DAY - 5 * TICK}
+    LockRecord.objects.update(**moved, due_at=newest + TICK)
+    assert SEARCH.attention(get_provider()).findings == {}
+    assert SEARCH.of_locks(get_provider(), ["job"]) == {}
+    assert not wanted("default", LockQuery(passed_over=True))
+
+
+@pytest.mark.parametrize("outcome", BAD)
+def test_failed_run_may_have_passed_over_ticks_too(outcome: RunOutcome) -> None:
+    """Then its tick is still due, and the more urgent finding comes first."""
+    newest = begin(3)
+    end_run("job", outcome)
+    LockRecord.objects.update(due_at=newest)
+    found = Search(DAY).attention(get_provider()).findings["job"]
+    assert [each.kind for each in found] == [Kind(outcome), Kind.PASSED_OVER]
+
+
+def test_database_leaves_out_records_that_passed_over_nothing() -> None:
+    """It knows by the ticks before and after, so only few records are read."""
+    for number in range(5):
+        begin(1, name=f"job {number}")
+    begin(2, name="late")
+    query = LockQuery(passed_over=True)
+    assert [each.name for each in wanted("default", query)] == ["late"]
+    assert [each.name for each in get_provider().statuses(query)] == ["late"]
+
+
+def test_owed_tick_that_waits_for_room_becomes_overdue() -> None:
+    """After the grace it is a finding, whatever the beat does meanwhile."""
+    newest = begin(1)
+    former = {"tick": newest - TICK, "former_tick": newest - 2 * TICK}
+    LockRecord.objects.update(**former, due_at=newest)
+    age = datetime.now(UTC) - newest
+    assert Search(age + MINUTE).attention(get_provider()).findings == {}
+    [found] = Search(age).attention(get_provider()).findings["job"]
+    assert found.kind is Kind.OVERDUE
+
+
+@pytest.mark.parametrize(
+    "name", [CATCH_UP_LOCK, f"{BEAT_LOCK_PREFIX}web-1", f"shop.{BEAT_LOCK_PREFIX}web-1"]
+)
+def test_own_locks_have_no_findings(name: str) -> None:
+    """A beat that was killed, or stopped days ago, is no job of the project."""
+    begin(3, name=name)
+    end_run(name, RunOutcome.FAILED)
+    assert SEARCH.attention(get_provider()).findings == {}
+    be_overdue(name)
+    assert SEARCH.attention(get_provider()).findings == {}
+    take(name)
+    expire(name)
+    assert SEARCH.attention(get_provider()).findings == {}
+    assert SEARCH.of_locks(get_provider(), [name]) == {}
+    assert call("check")[0] == 0
