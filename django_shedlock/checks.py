@@ -42,6 +42,12 @@ from django_shedlock.registry.jobs import (
 )
 from django_shedlock.registry.proposals import propose_options
 
+APPS_OF_SETTINGS = {
+    conf.SCHEDULE.name: "django_shedlock.beat",
+    conf.PINGS.name: "django_shedlock.contrib.pings",
+}
+"""The app that reads the setting, where that is not this one."""
+
 
 def check_settings(**kwargs: object) -> list[CheckMessage]:
     """Check the names and types of the settings, and that no duration is negative."""
@@ -189,7 +195,7 @@ def check_stores(
 
 
 def invalid_lock(job: str, error: InvalidLockConfiguration) -> CheckMessage:
-    """Return the error for a job, or an entry of ``CRONJOBS``, whose lock is wrong."""
+    """Return the error for a job, or an entry of a setting, whose lock is wrong."""
     return Error(
         f"{job} can't run under its lock: {error}",
         hint="Look at the options of the lock, and at the settings of this package.",
@@ -300,10 +306,9 @@ def _setting_problem(setting: conf.Setting[Any]) -> str | None:
             return f"{setting.name} = {value!r}: it must not be negative."
         if setting.types == conf.FUNCTION_TYPES and not callable(setting.function):
             return f"{setting.name} = {value!r}: it is no function."
-        if setting is conf.PINGS and value:
-            app = "django_shedlock.contrib.pings"
-            if not apps.is_installed(app):
-                return f"{setting.name} has no effect: put {app!r} into INSTALLED_APPS."
+        app = APPS_OF_SETTINGS.get(setting.name)
+        if app is not None and value and not apps.is_installed(app):
+            return f"{setting.name} has no effect: put {app!r} into INSTALLED_APPS."
     except ImproperlyConfigured as error:
         return str(error)
     except (ValueError, ImportError) as error:

@@ -112,6 +112,7 @@ GRACE = Setting[Duration]("SHEDLOCK_GRACE", DURATION_TYPES, "5m")
 EXIT_TIMEOUT = Setting[Duration]("SHEDLOCK_EXIT_TIMEOUT", DURATION_TYPES, "10s")
 SITE_URL = Setting[str]("SHEDLOCK_SITE_URL", (str,), "")
 COMMANDS = Setting[dict[str, object]]("SHEDLOCK_COMMANDS", (dict,), {})
+SCHEDULE = Setting[dict[str, object]]("SHEDLOCK_SCHEDULE", (dict,), {})
 CRONTAB = Setting[dict[str, dict[str, Any]]]("SHEDLOCK_CRONTAB", (dict,), {})
 CRONTAB_TIME_ZONE = Setting[str]("SHEDLOCK_CRONTAB_TIME_ZONE", (str,), "")
 METRICS_LABEL = Setting[Callable[[str], str] | str](

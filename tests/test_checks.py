@@ -182,6 +182,27 @@ def test_e003_schedule_where_no_ticks_are_kept(
 
 
 @pytest.mark.parametrize(
+    ("schedule", "between", "proposal"),
+    [
+        ("every 20s", "20s", '"16s"'),
+        (["every 20s", "every 30s"], "10s", '"8s"'),
+        (["every 1m", "30 6 * * *"], "1m", '"48s"'),
+    ],
+    ids=str,
+)
+def test_w008_of_an_interval(schedule: Any, between: str, proposal: str) -> None:
+    """A lease that outlasts an interval, or the gap in a union, is reported."""
+
+    @scheduler_lock("poll", schedule=schedule, lock_at_most_for="1m")
+    def job() -> None: ...
+
+    [message] = checks.check_jobs()
+    assert message.id == "shedlock.W008"
+    assert f"not shorter than the time between two ticks ({between})" in message.msg
+    assert f"lock_at_most_for={proposal}" in str(message.hint)
+
+
+@pytest.mark.parametrize(
     ("options", "numbers"),
     [
         ({}, ""),
@@ -356,7 +377,13 @@ class Command(BaseCommand):
         ("lock_at_most_for='10 minuts'", "lock_at_most_for: '10 minuts' is not a dur"),
         ("lock_at_least_for='2m', lock_at_most_for='1m'", "(2m) is longer than"),
         ("schedule='@often'", "schedule: '@often' has no interval"),
+        ("schedule='every 1500ms'", 'write "every 1s" or "every 2s"'),
+        (
+            "schedule=[f'every {number}d' for number in range(99, 149)]",
+            "Lock 'digest': schedule: 'every 99d | every 100d | every 101d | every",
+        ),
     ],
+    ids=lambda value: str(value)[:40],
 )
 def test_e004_module_with_an_invalid_lock(
     tmp_path: Path, module: str, options: str, text: str

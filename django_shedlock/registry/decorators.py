@@ -48,6 +48,7 @@ class JobOptions(LockOptions, total=False):
     docstring, or a command's ``help``. ``runbook`` is a link to the page that says what
     to do if it fails. ``on_skip="fail"`` makes a skip an error, unless the tick was
     run: ``LockNotAcquired``, and of a command ``CommandError`` with exit status 75.
+    ``rerun=True`` lets a tick be run once more if its run was interrupted or killed.
     ``unless`` is for commands: with one of these options, each named by its ``dest``, a
     call only looks, so it runs without the lock. By default it is ``["dry_run"]``, if
     that is a flag.
@@ -56,6 +57,7 @@ class JobOptions(LockOptions, total=False):
     description: str
     runbook: str
     on_skip: OnSkip
+    rerun: bool
     unless: Sequence[str] | None
 
 
@@ -129,6 +131,7 @@ def _lock(
     description: object = None,
     runbook: object = None,
     on_skip: object = "skip",
+    rerun: object = False,
     unless: object = None,
     **options: object,
 ) -> object:
@@ -138,14 +141,14 @@ def _lock(
     name = path if name is None else name
     check_options(name, options, JobOptions.__annotations__)
     template = NameTemplate(name, function, path)
-    description = _describe(target) if description is None else str(description)
     job = Job(
         template.name,
         target,
         options=options,
-        description=" ".join(description.split()),
-        runbook=_check_runbook(name, runbook),
-        on_skip=_check_on_skip(name, on_skip),
+        description=describe_job(target, description),
+        runbook=check_runbook(name, runbook),
+        on_skip=check_on_skip(name, on_skip),
+        rerun=check_rerun(name, rerun),
         unless=_check_unless(name, unless, target),
         name_template=template if template.has_fields else None,
     )
@@ -206,13 +209,22 @@ def _lockable(target: object, name: str | None) -> Callable[..., object]:
     raise InvalidLockConfiguration(f"{lock} on {target!r}: {problem}.")
 
 
-def _describe(target: object) -> str:
-    has_own = inspect.isroutine(target) or isinstance(target, type)
-    text = getattr(target, "help", "") or (target.__doc__ if has_own else "")
-    return inspect.cleandoc(str(text or "")).partition("\n\n")[0]
+def describe_job(target: object, description: object = None) -> str:
+    """
+    Return the description in one line.
+
+    By default it is the first paragraph of the target's docstring, or of a command's
+    ``help``.
+    """
+    if description is None:
+        has_own = inspect.isroutine(target) or isinstance(target, type)
+        text = getattr(target, "help", "") or (target.__doc__ if has_own else "")
+        description = inspect.cleandoc(str(text or "")).partition("\n\n")[0]
+    return " ".join(str(description).split())
 
 
-def _check_runbook(name: str, runbook: object) -> str:
+def check_runbook(name: str, runbook: object) -> str:
+    """Return the link, or raise ``InvalidLockConfiguration`` naming the lock."""
     if runbook is None:
         return ""
     if isinstance(runbook, str):
@@ -225,11 +237,21 @@ def _check_runbook(name: str, runbook: object) -> str:
     )
 
 
-def _check_on_skip(name: str, on_skip: object) -> OnSkip:
+def check_on_skip(name: str, on_skip: object) -> OnSkip:
+    """Return the option, or raise ``InvalidLockConfiguration`` naming the lock."""
     if on_skip == "skip" or on_skip == "fail":
         return on_skip
     raise InvalidLockConfiguration(
         f'Lock {name!r}: on_skip ({on_skip!r}) must be "skip" or "fail".'
+    )
+
+
+def check_rerun(name: str, rerun: object) -> bool:
+    """Return the option, or raise ``InvalidLockConfiguration`` naming the lock."""
+    if isinstance(rerun, bool):
+        return rerun
+    raise InvalidLockConfiguration(
+        f"Lock {name!r}: rerun ({rerun!r}) must be True or False."
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from functools import cached_property, partial
 from operator import attrgetter
 from typing import Any, Literal, TypeGuard
@@ -54,7 +55,9 @@ class Job:
     are those of the lock, as ``hold()`` has them. ``description`` says what the job is
     for, and ``runbook`` is a link to the page that says what to do if it fails.
     ``on_skip`` says what a caller gets that is skipped, and ``unless`` with which
-    options a call of the command only looks, so that it needs no lock.
+    options a call of the command only looks, so that it needs no lock. ``rerun`` says
+    whether a tick is run once more if its run was interrupted or killed.
+    ``time_limit`` is how long a run may take before it is ended; ``None`` has no limit.
 
     If the name of a decorated job's lock depends on the arguments of a call, ``name``
     is the text with the fields, and ``name_template`` fills them. Nobody can start such
@@ -72,12 +75,17 @@ class Job:
     description: str = ""
     runbook: str = ""
     on_skip: OnSkip = "skip"
+    rerun: bool = False
+    time_limit: timedelta | None = None
     unless: Sequence[str] | None = None
     name_template: NameTemplate | None = None
     decorated: "Job | None" = None
 
     def __post_init__(self) -> None:
         self.request: LockRequest = make_request(self.name, self.options)
+        if self.rerun:
+            start = replace(BY_SCHEDULER, rerun=True)
+            self.request = replace(self.request, start=start)
 
     @property
     def full_name(self) -> str:
@@ -141,9 +149,10 @@ class Job:
         ``on_skip`` says. A call that only looks needs no lock. Raises what the target
         raises, and ``LockProviderError`` if the store fails.
         """
+        start = replace(start, rerun=start.rerun or self.rerun)
         decorated = self.decorated
-        if is_command(self.target):
-            decorated = decorated_job(self.target)
+        if is_command(self.target) and decorated_job(self.target) is self:
+            decorated = self  # its handle() brings the lock
         if decorated is not None:
             with starting(start, decorated, self.request.schedule) as context:
                 call_target(self.target, self.args, self.kwargs)
@@ -336,7 +345,10 @@ class StartContext:
             request = replace(request, schedule=self.schedule)
         if self.job is job:
             request = replace(request, is_for_process=True)
-        return with_start(request, self.start)
+        start = self.start
+        if self.job is not job or self.was_executed:
+            start = replace(start, acquisition="")  # one identity is one acquisition
+        return with_start(request, start)
 
 
 start_context: ContextVar[StartContext | None] = ContextVar(
@@ -365,7 +377,12 @@ def starting(
 
 
 def with_start(request: LockRequest, start: Start) -> LockRequest:
-    """Return the request for this start; one for an operator's request never waits."""
+    """
+    Return the request for this start; one for an operator's request never waits.
+
+    ``rerun`` is an option of the job, so it stays whoever starts the job.
+    """
     # The operator's request waits on the record, and another host may carry it out.
     wait = request.wait if start.request is None else ZERO
+    start = replace(start, rerun=start.rerun or request.start.rerun)
     return replace(request, start=start, wait=wait)

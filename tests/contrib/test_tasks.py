@@ -95,3 +95,20 @@ def test_one_of_two_workers_runs_the_body(workers: Workers, task: str) -> None:
         ("SUCCESSFUL", '"sent"'),
         ("SUCCESSFUL", None),
     ]
+
+
+@pytest.mark.postgres_only
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("task", ["digest", "adigest"])
+def test_entry_enqueues_a_task_once_a_tick(workers: Workers, task: str) -> None:
+    """Of three processes that start one tick of an entry, one enqueues its task."""
+    command = ("tests.support.queues.schedule_entry", "enqueue", task)
+    workers.call(*command)  # and make the tables
+    workers.finish(*(workers.start(*command) for _ in range(2)))
+    results = "SELECT status FROM django_tasks_database_dbtaskresult"
+    assert workers.queued(results) == [("READY",)]
+    worker = workers.start("django", "db_worker", "--batch", "--no-startup-delay")
+    workers.notes.wait_for("run")
+    workers.notes.write("may end")
+    workers.finish(worker)
+    assert workers.queued(results) == [("SUCCESSFUL",)]

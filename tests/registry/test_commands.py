@@ -316,6 +316,11 @@ def test_decorated_command_keeps_its_lock(others: Any) -> None:
             CORRECT_IT,
         ),
         (
+            {"sweep": {"rerun": "yes"}},
+            "['sweep']: Lock 'sweep': rerun ('yes') must be True or False",
+            CORRECT_IT,
+        ),
+        (
             {"sweep": {"unless": "room"}},
             "['sweep']: Lock 'sweep': unless ('room') must be a list of the",
             CORRECT_IT,
@@ -329,8 +334,8 @@ def test_decorated_command_keeps_its_lock(others: Any) -> None:
             {"sweep": {"migrate": True}},
             "['sweep']: Lock 'sweep': unknown option 'migrate'; there are name, "
             "lock_at_most_for, lock_at_least_for, provider, keep_alive, wait, "
-            "schedule, history, description, runbook, on_skip, unless, migrates. "
-            "Did you mean migrates?",
+            "schedule, history, description, runbook, on_skip, rerun, unless, "
+            "migrates. Did you mean migrates?",
             CORRECT_IT,
         ),
         (

@@ -538,3 +538,23 @@ def test_threads_share_no_state() -> None:
         thread.join()
     assert sorted(results, key=str) == [1] + [None] * 7
     assert not is_held("job")
+
+
+def test_rerun_is_stored_on_the_job() -> None:
+    """Whether an interrupted run is repeated is an option of the job; default: no."""
+    job = decorated_job(scheduler_lock("rerun", rerun=True)(lambda: None))
+    other = decorated_job(scheduler_lock("no rerun")(lambda: None))
+    assert job is not None
+    assert other is not None
+    assert (job.rerun, other.rerun) == (True, False)
+    assert (job.time_limit, other.time_limit) == (None, None)
+
+
+@pytest.mark.parametrize("rerun", [None, "yes", 1])
+def test_wrong_rerun_is_refused(rerun: Any) -> None:
+    """The error names the lock and the value, and comes at decoration."""
+    with pytest.raises(InvalidLockConfiguration) as refused:
+        scheduler_lock("rerun", rerun=rerun)(lambda: None)
+    assert (
+        str(refused.value) == f"Lock 'rerun': rerun ({rerun!r}) must be True or False."
+    )

@@ -207,8 +207,9 @@ def test_decorated_target_is_locked_no_earlier_than_by_its_decorator() -> None:
     class Command(BaseCommand):
         def handle(self, *args: Any, **options: Any) -> None: ...
 
+    started = Job("command", Command, ["--unknown"], decorated=decorated_job(Command))
     with pytest.raises(CommandError, match="unrecognized arguments"):
-        Job("command", Command, args=["--unknown"]).start()
+        started.start()
     assert not LockRecord.objects.filter(name="command").exists()
 
 

@@ -54,6 +54,14 @@ assert_type(named(), int | None)
 def several() -> None: ...
 
 
+@scheduler_lock("poll", schedule=timedelta(seconds=20))
+def polling() -> None: ...
+
+
+@scheduler_lock("mixed", schedule=["every 2h", timedelta(minutes=90), "@daily"])
+def mixed() -> None: ...
+
+
 @scheduler_lock("nightly", schedule=Schedule(["@daily"], "Europe/Berlin"))
 def nightly() -> int:
     return execute(lambda: 1, "hourly", schedule="@hourly").value or 0
@@ -81,7 +89,7 @@ class Jobs:
 assert_type(Jobs().method(3), float | None)
 
 
-@scheduler_lock("command", unless=["dry_run"], on_skip="fail")
+@scheduler_lock("command", unless=["dry_run"], on_skip="fail", rerun=True)
 class Command(BaseCommand):
     extra = 1
 
