@@ -79,7 +79,7 @@ class Plan:
     workload: str = "all"
     store: str = field(default_factory=chosen_store)
     replica: bool = False
-    is_enough: Callable[[Path], bool] = field(default=lambda journal: True)
+    is_enough: Callable[[Verdict], bool] = field(default=lambda verdict: True)
 
 
 class Soak:
@@ -146,7 +146,7 @@ class Soak:
         if time.monotonic() < max(self._until, self._next_look):
             return False
         self._next_look = time.monotonic() + 1  # the journal is long
-        return self._plan.is_enough(self._path)
+        return self._plan.is_enough(judge(read(self._path)))
 
     def _server_pause(self, shortest: float, longest: float) -> float:
         return self._server_chance.uniform(shortest, longest) * self._plan.pace

@@ -1,0 +1,35 @@
+"""The settings of the soak's project."""
+
+from tests.support.beat_soak.place import Place
+from tests.support.beat_soak.works import EXIT_TIMEOUT_SECONDS, GRACE_SECONDS
+
+SECRET_KEY = "only for tests"
+USE_TZ = True
+TIME_ZONE = "UTC"
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+DATABASES = {"default": Place.of_environment().database}
+INSTALLED_APPS = [
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django_shedlock",
+    "django_shedlock.console",
+    "django_shedlock.beat",
+    "tests.support.beat_soak.project",
+]
+SHEDLOCK_GRACE = GRACE_SECONDS
+SHEDLOCK_EXIT_TIMEOUT = EXIT_TIMEOUT_SECONDS
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"full": {"format": "%(asctime)s %(levelname)s %(message)s"}},
+    "handlers": {
+        "console": {"class": "logging.StreamHandler", "formatter": "full"},
+        "journal": {
+            "class": "tests.support.beat_soak.reports.NoteReports",
+            "level": "WARNING",
+        },
+    },
+    "loggers": {
+        "django_shedlock": {"handlers": ["console", "journal"], "level": "INFO"}
+    },
+}
