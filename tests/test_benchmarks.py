@@ -175,18 +175,42 @@ def test_goals_are_beside_what_was_measured(locks: tuple[Path, list[str]]) -> No
         assert goal["result"] == ("met" if is_met else "missed")
 
 
+def test_beats_are_measured(tmp_path: Path) -> None:
+    """Each way to start jobs at their ticks is measured, or says why it is not."""
+    url = os.environ.get("SHEDLOCK_TEST_POSTGRES_URL")
+    given = [f"--url={url}"] if url else []
+    result = tmp_path / "result.json"
+    options = {"ticks": 1, "interval": 8, "idle-jobs": 5, "idle-seconds": 6}
+    with redis_servers(tmp_path, 1) as [server]:
+        given += [f"--redis={server.url}", f"--json={result}"]
+        title, lines = measured("beats", tmp_path, *given, **options)
+    assert title.startswith("cores: ")
+    found = json.loads(result.read_text("utf-8"))
+    first, *others = found["latency"].values()
+    assert first["ratio"] == 1
+    assert all("left out" in row or row["ratio"] > 0 for row in others)
+    ways = {*found["latency"], *found["idle"]}
+    assert ways <= {line.partition("  ")[0] for line in lines}
+    assert found["latency"]["shedlock beat"]["begun"] == "1 of 1"
+    assert found["latency"]["cron"] == {
+        "left out": "left out, cron needs --interval 60"
+    }
+    assert found["idle"]["shedlock beat"]["transactions"] > 0
+
+
 DISTRIBUTIONS = {"pglock": "django-pglock"}
 """Names that differ from those of their modules by more than a dash."""
 OURS = {"asgiref", "cronsim", "django", "django_shedlock"}
 """What is installed with the package itself."""
 
 
-def test_the_group_installs_what_the_benchmark_of_locks_imports() -> None:
-    """The group 'benchmarks' alone is enough to run ``benchmarks.locks``."""
+@pytest.mark.parametrize("benchmark", ["locks", "beats"])
+def test_the_group_installs_what_a_benchmark_imports(benchmark: str) -> None:
+    """The group 'benchmarks' alone is enough to run it."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     lines = project["dependency-groups"]["benchmarks"]
     installed = {re.split(r"[^\w-]", line)[0] for line in lines}
-    modules, seen, imported = ["benchmarks.locks"], set[Path](), set[str]()
+    modules, seen, imported = [f"benchmarks.{benchmark}"], set[Path](), set[str]()
     while modules:
         path = ROOT / f"{modules.pop().replace('.', '/')}.py"
         if path in seen or not path.is_file():
@@ -238,9 +262,9 @@ def test_imports_are_measured(tmp_path: Path) -> None:
     rows = [re.fullmatch(row, line) for line in lines]
     assert [found and found.groups() for found in rows] == [
         ("import django", "0"),
-        ("import django_shedlock", "35"),
-        ("from django_shedlock import scheduler_lock", "35"),
-        ("  after the modules of Django", "35"),
+        ("import django_shedlock", "37"),
+        ("from django_shedlock import scheduler_lock", "37"),
+        ("  after the modules of Django", "37"),
         ("django.setup() without the app", "0"),
-        ("django.setup() with the app", "56"),
+        ("django.setup() with the app", "58"),
     ]
