@@ -49,6 +49,11 @@ FOREIGN_FILES = (
 NOT_RUN = {
     ("CONTRIBUTING.rst", "$ python3 -m venv .venv"),
     ("CONTRIBUTING.rst", "$ python -m benchmarks.imports --rounds 20"),
+    (
+        "CONTRIBUTING.rst",
+        "$ python -m benchmarks.beats --redis redis://127.0.0.1:6379/7 "
+        "--json result.json",
+    ),
     ("CONTRIBUTING.rst", "$ python -m tests"),
     (
         "CONTRIBUTING.rst",
@@ -66,6 +71,10 @@ NOT_RUN = {
     (
         "CONTRIBUTING.rst",
         "$ python -m tests.concurrency.soak --store postgres --for 1h --seed 1",
+    ),
+    (
+        "CONTRIBUTING.rst",
+        "$ python -m tests.concurrency.beat_soak --store postgres --for 10m --seed 1",
     ),
     (
         "CONTRIBUTING.rst",

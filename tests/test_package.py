@@ -28,10 +28,10 @@ JOB = """
 background clocks conf durations exceptions execution execution.active
 execution.cancellation execution.executor execution.keep_alive execution.shutdown
 execution.skips forking locks locks.configuration locks.inherited locks.lock
-locks.patterns locks.pauses locks.status
+locks.patterns locks.pauses locks.status locks.time_limits
 mutexes providers providers.base providers.unlocked registry registry.decorators
 registry.jobs registry.names registry.unless schedules schedules.cron
-schedules.expressions schedules.state signals
+schedules.expressions schedules.intervals schedules.state signals
 """
 """The modules that ``import django_shedlock`` loads: those that every job needs."""
 APP = """
