@@ -351,7 +351,7 @@ class StartedJobs:
 
     @property
     def own_jobs(self) -> dict[str, RunningJob]:
-        """What a look has to know of the running jobs."""
+        """The running jobs by the names of their locks, as a look reports them."""
         return {
             name: RunningJob(started.due.since, started.locked_by)
             for name, started in self.running.items()

@@ -56,7 +56,7 @@ class OrderlyEnd:
         while self._jobs.running:
             self._send_signals()
             self._signals.wait(LOOK_INTERVAL_SECONDS)
-            # An UPDATE of a job that was killed may arrive after its end.
+            # The database may commit an UPDATE of a killed job after the job's end.
             is_due = bool(self._jobs.look()) or uptime() >= self._releases_at
             if is_due and self._has_time_to_release():
                 self._release()

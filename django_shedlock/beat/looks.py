@@ -35,7 +35,11 @@ class ReportKind(StrEnum):
 
 @dataclass(frozen=True)
 class BeatReport:
-    """A tick of a lock's job that has not begun, why, and who still runs the job."""
+    """
+    A tick of a lock's job that has not begun, and why.
+
+    ``holder`` is the identity of the run that the tick waits for, if it waits for one.
+    """
 
     kind: ReportKind
     name: str
@@ -62,7 +66,7 @@ class RunningJob:
     """
     A job that the beat has started, and that still runs.
 
-    ``since`` is that of its ``DueStart``; ``locked_by`` is its identity.
+    ``since`` is the ``since`` of its ``DueStart``. ``locked_by`` is its identity.
     """
 
     since: datetime
@@ -194,8 +198,8 @@ class Look:
         Return which ticks have not begun in time, and why: see ``ReportKind``.
 
         ``busy`` is that of ``due()``, and ``room`` the number of jobs that can start.
-        ``running`` has the beat's own jobs, by the names of their locks: they may
-        outlast their leases.
+        ``running`` has the jobs that this beat still runs, by the names of their locks.
+        A job may outlast its lease, and then its record does not say that it runs.
         """
         patience = min(LONGEST_WAIT_FOR_ROOM, self.grace / 4)
         found = [

@@ -406,8 +406,8 @@ class Judge:
 
         This holds if a beat could have started it: it saw a store that answers for long
         enough, within the grace, and before a pause of the job, or a changed schedule
-        that counts from later on. A busy beat may wait before it reports. If
-        there was room, and the lock was free, a report is not enough: a beat must have
+        that counts from later on. A busy beat may wait before it reports. If it was
+        not busy, and the lock was free, a report is not enough: the beat must have
         tried. If two versions of the schedule run side by side, a run of either covers
         the older ticks of the other. A child that acquires the lock for a tick, and
         dies with its beat, leaves an abandoned run.
@@ -437,7 +437,7 @@ class Judge:
                     continue
                 if (lock, tick) in abandoned:
                     continue
-                # A child that was started in time waits for its own statements.
+                # A child may start in time, and begin its body a moment later.
                 in_time = self.real_time(due + self.limits.grace)
                 in_time += self.limits.answer_timeout
                 if any(

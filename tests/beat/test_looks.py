@@ -58,7 +58,7 @@ def test_tick_before_the_newest_one(was_begun: bool) -> None:
 
 @pytest.mark.parametrize("is_earlier", [False, True])
 def test_job_that_outlasts_its_lease(is_earlier: bool) -> None:
-    """It is known to run only where it was started, and there it is reported."""
+    """The beat that runs it reports it, and does not start it a second time."""
     status = registered(2 * HOUR)
     tick = newest_tick(status)
     look = look_at(status, clock=tick + GRACE / 2, since=tick - SECOND)
@@ -67,6 +67,8 @@ def test_job_that_outlasts_its_lease(is_earlier: bool) -> None:
     reports = look.reports(busy={"job"}, room=1, running=running)
     runs_on = BeatReport(ReportKind.RUNS_ON, "job", tick, "host:1:a")
     assert reports == ([runs_on] if is_earlier else [])
+    assert [due.name for due in look.due()] == ["job"]
+    assert look.due(busy=running) == []
 
 
 def registered(long_ago: timedelta) -> LockStatus:

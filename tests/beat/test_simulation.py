@@ -52,7 +52,7 @@ def test_the_rules_hold() -> None:
 @settings(derandomize=True)
 @given(st.integers(min_value=100, max_value=2**32))
 def test_the_rules_hold_in_other_worlds(seed: int) -> None:
-    """Nor in as many others as the profile has examples: each night 3,000."""
+    """No property is violated in other worlds: 3,000 of them each night."""
     assert not failures([seed])
 
 
