@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from functools import partial
@@ -15,6 +16,8 @@ from pathlib import Path
 from types import FrameType
 from typing import ClassVar, NoReturn
 
+from asgiref.sync import SyncToAsync
+from django.core.cache import caches
 from django.db import connections
 
 from django_shedlock.background import end_threads, resume_threads, start_daemon
@@ -37,7 +40,7 @@ from django_shedlock.signals import logger
 from django_shedlock.sql.connections import close
 
 FORK_WAIT_SECONDS = 5.0
-"""How long a fork waits for the end of the package's threads."""
+"""How long a fork waits for the package's threads, and for asgiref's."""
 DEFAULT_KILL_AFTER = timedelta(seconds=5)
 """The time between SIGTERM and SIGKILL."""
 RESEND_SECONDS = 0.01
@@ -187,11 +190,7 @@ class Child:
         time_limit: TimeLimit | None,
         kill_after: timedelta,
     ) -> "Child":
-        # It must share no connection.
-        for each in connections.all(initialized_only=True):
-            close(each)
-            if hasattr(each, "close_pool"):
-                each.close_pool()
+        _share_no_connection()
         _flush()  # else both would print what waits
         with _signals_blocked() as mask:
             # Until it has its own handlers, it must not run those of its parent.
@@ -349,6 +348,27 @@ def _signals_blocked() -> Iterator[set[int]]:
         yield mask
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _share_no_connection() -> None:
+    """Close the connections with servers, which a fork would use as well."""
+    for each in connections.all(initialized_only=True):
+        close(each)
+        if hasattr(each, "close_pool"):
+            each.close_pool()
+    for cache in caches.all(initialized_only=True):
+        with suppress(Exception):  # its server may be gone
+            cache.close()
+    for alias in caches:  # some clients are closed only when they are deleted
+        with suppress(AttributeError):  # there is none in this thread
+            del caches[alias]
+    former = SyncToAsync.single_thread_executor
+    if former._threads:
+        # A fork would wait for ever for the thread of its parent.
+        SyncToAsync.single_thread_executor = ThreadPoolExecutor(max_workers=1)
+        with suppress(Exception):
+            former.submit(connections.close_all).result(FORK_WAIT_SECONDS)
+        former.shutdown(wait=False)
 
 
 def _flush() -> None:

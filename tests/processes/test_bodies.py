@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import os
 import random
@@ -19,7 +20,11 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from asgiref.sync import sync_to_async
+from django.core.cache import caches
+from django.core.cache.backends.base import BaseCache
 from django.db import connection, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_shedlock import hold
 from django_shedlock.background import Timetable
@@ -257,6 +262,24 @@ def test_children_share_no_connection() -> None:
     assert connection.connection is None
 
 
+def test_children_share_no_connection_of_a_cache(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One that can't be closed keeps no body from its work."""
+    closed = []
+
+    def close(cache: BaseCache) -> NoReturn:
+        closed.append(cache)
+        raise OSError("no server")
+
+    monkeypatch.setattr(BaseCache, "close", close)
+    cache = caches["default"]
+    assert status_of(bool) == 0
+    assert closed == [cache]
+    # Its client is closed with it, if it has no other way.
+    assert caches["default"] is not cache
+
+
 def test_no_function_of_atexit_is_called(tmp_path: Path) -> None:
     """A fork that ends is not the end of the program."""
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
@@ -286,13 +309,40 @@ def test_threads_of_a_body_are_waited_for(tmp_path: Path) -> None:
     assert file.exists()
 
 
-def test_signal_ends_the_wait_for_a_thread(tmp_path: Path) -> None:
+def test_async_body_of_a_process_that_was_async(tmp_path: Path) -> None:
+    """asgiref's thread for synchronous calls belongs to the parent; a fork has none."""
+    file = tmp_path / "done"
+
+    def connect() -> BaseDatabaseWrapper:
+        connection.ensure_connection()
+        return connections["default"]
+
+    async def body() -> None:
+        async with asyncio.timeout(PATIENCE):
+            await sync_to_async(file.touch)()
+
+    of_its_thread = asyncio.run(sync_to_async(connect)())
+    assert of_its_thread is not connections["default"]
+    assert status_of(lambda: asyncio.run(body())) == 0
+    assert file.exists()
+    assert of_its_thread.connection is None
+
+
+def test_signal_ends_the_wait_for_a_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Otherwise only SIGKILL would."""
     ready = tmp_path / "ready"
+    wait_for_threads = threading._shutdown  # type: ignore[attr-defined]
+
+    def wait() -> None:
+        ready.touch()
+        wait_for_threads()
+
+    monkeypatch.setattr(threading, "_shutdown", wait)
 
     def body() -> None:
         threading.Thread(target=threading.Event().wait).start()
-        ready.touch()
 
     started = Child.of_body("job", body)
     wait_for(ready.exists)
@@ -308,7 +358,10 @@ def test_all_that_a_body_started_is_ended(tmp_path: Path) -> None:
     file = tmp_path / "pid"
 
     def body() -> None:
-        started = subprocess.Popen(["sh", "-c", 'trap "" TERM; echo; exec sleep 1000'])
+        stubborn = ["sh", "-c", 'trap "" TERM; echo; exec sleep 1000']
+        started = subprocess.Popen(stubborn, stdout=subprocess.PIPE)
+        assert started.stdout is not None
+        started.stdout.readline()  # it ignores SIGTERM by now
         file.write_text(str(started.pid))
         threading.Event().wait()
 
