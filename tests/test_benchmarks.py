@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import redis
 
+from django_shedlock.background import losses
 from tests.support.paths import ROOT
 from tests.support.redis_servers import redis_servers
 from tests.support.stores import SQLITE_VARIABLE
@@ -150,12 +151,15 @@ def test_crowds_and_sizes_are_measured(locks: tuple[Path, list[str]]) -> None:
     assert len(threads) == 12
     for title, row in threads.items():
         count = int(title.split()[-2])
-        most = count * (1 + ("atomic" in title)) + ("keep_alive" in title)
+        most = count * (1 + ("atomic" in title))
+        if "keep_alive" in title:
+            # If the machine stalls, leases end, and several threads ask for them.
+            most += 1 + losses.thread_limit
         assert 0 < row["connections"] <= most, title
     many = {title: found["many"][title] for title in found["many"].keys() - threads}
     assert len(many) == 4
     for title, row in many.items():
-        assert 0 < row["connections"] < 10, title
+        assert 0 < row["connections"] <= 4 + losses.thread_limit, title
         assert 0 < row["threads"] < FEW["kept"], title
 
 

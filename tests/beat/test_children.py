@@ -547,6 +547,7 @@ def test_end_is_not_kept_by_a_store_that_hangs(
     tried.turn_until(lambda: len(tried.begun()) == 3)
     tried.let_end("first")
     with monkeypatch.context() as patch:
+        patch.setattr(ending, "BEAT_LOOK_INTERVAL", LATE)  # no turn for locks only
         patch.setattr(get_provider(), "statuses", hang)
         jobs_look = tried.jobs.look
         patch.setattr(tried.jobs, "look", look)
@@ -601,8 +602,10 @@ def test_body_ends_before_its_kept_alive_lease(
 ) -> None:
     """If the store extends it no more, no other host finds a second body."""
     monkeypatch.setattr(get_provider(), "heartbeat", refuse_heartbeats)
-    # The body gets SIGTERM after 3 s, and SIGKILL 2.5 s later.
     monkeypatch.setattr(Lock, "refresh", lambda lock: True)
+    # The body gets SIGTERM after 5 s, and SIGKILL after half of the notice.
+    notice = leases.LONGEST_NOTICE if is_deaf else LATE
+    monkeypatch.setattr(leases, "LONGEST_NOTICE", notice)
 
     def body() -> None:
         if is_deaf:
@@ -610,8 +613,11 @@ def test_body_ends_before_its_kept_alive_lease(
         tried.let_end("never")
         wait_for(lambda: False)
 
-    with leases_ending_in(8):
-        tried.start("job", body, options={"lock_at_most_for": "1m", "keep_alive": True})
+    lease = "1m" if is_deaf else "1d"
+    with leases_ending_in(notice.total_seconds() + 5):
+        tried.start(
+            "job", body, options={"lock_at_most_for": lease, "keep_alive": True}
+        )
     [started] = tried.jobs.running.values()
     wait_for((tried.folder / "never may end").exists)
     held_until = status().lock_until
@@ -671,7 +677,7 @@ def test_body_with_a_heartbeat_goes_on(tried: Tried) -> None:
         first_end = current_lock().lease_end
         wait_for(lambda: uptime() > first_end)
 
-    tried.start("job", body, options={"lock_at_most_for": "6s", "keep_alive": True})
+    tried.start("job", body, options={"lock_at_most_for": "12s", "keep_alive": True})
     [started] = tried.jobs.running.values()
     end = wait_for(started.look)
     tried.jobs.running.clear()

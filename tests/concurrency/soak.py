@@ -38,6 +38,7 @@ from tests.support.processes import worker as one_worker
 from tests.support.servers import Server, use
 from tests.support.soak import proxy
 from tests.support.soak.aftermath import held_by, look
+from tests.support.soak.enough import LONGEST
 from tests.support.soak.faults import BREAKS
 from tests.support.soak.journal import Journal, leave_out_warnings, read
 from tests.support.soak.pairs import PAIRS, Pair
@@ -47,7 +48,6 @@ from tests.support.soak.watch import HUNG
 from tests.support.soak.worker import WORKLOADS, Task, make_sets, work
 from tests.support.standstills import ServerProcess
 from tests.support.stores import STORE_VARIABLE, URL_VARIABLES, chosen_store
-from tests.support.waiting import PATIENCE
 
 DRIFT = 0.01
 """Seconds by which the wall clock may have moved before it is told."""
@@ -167,7 +167,7 @@ class Soak:
         task = Task(
             name,
             seed,
-            self._until + PATIENCE,  # else they end with their parent
+            self._until + LONGEST,  # else they end with their parent
             self._ports,
             self._provider,
             self._path,

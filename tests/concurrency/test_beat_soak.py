@@ -123,9 +123,10 @@ def pause(begin: float, lasting: float) -> list[Event]:
     return [{"what": "pause", "at": begin + 1, **told}]
 
 
-def request(at: float) -> list[Event]:
+def request(at: float, *, is_sure: bool = True) -> list[Event]:
     """Return the event of a run that an operator asked for."""
-    return [{"what": "request", "at": at + 0.5, "name": "job", "asked": at}]
+    times = {"at": at + 0.5, "asked": at}
+    return [{"what": "request", "name": "job", "is_sure": is_sure, **times}]
 
 
 def dead_holder(dead: float, *seen: float) -> list[Event]:
@@ -323,6 +324,18 @@ def test_request_that_nobody_carries_out() -> None:
     assert broken(request(10), [still_open]) == ["a request once"]
 
 
+def test_request_that_may_not_have_been_stored() -> None:
+    """It is a violation only if something shows that it was."""
+    unsure = request(10, is_sure=False)
+    assert excused(unsure) == [
+        "excused, a request once: nobody knows whether it was stored"
+    ]
+    still_open: Event = {"what": "open request", "at": 90, "name": "job"}
+    assert broken(unsure, [still_open]) == ["a request once"]
+    without_body = body(12, request=10.2, trigger="operator", has_body=False)
+    assert broken(unsure, without_body) == ["a request once"]
+
+
 def test_request_of_a_host_that_was_killed() -> None:
     """A host that dies before the body has begun abandons the request."""
     left = body(12, request=10.2, trigger="operator", has_body=False, how=None)
@@ -337,13 +350,15 @@ def test_body_that_is_cut_as_it_begins() -> None:
     """It has told its beat that it begins, so nothing is given back."""
     facts = {"tick": 100, "request": 99.2, "trigger": "operator", "has_body": False}
     child = body(100, 100.1, why="SystemExit", **facts)
-    assert excused(beat(), request(99), child, until=150) == [
+    ending = [*beat(stops=[100], gone=130), *beat(pid=20)]
+    assert excused(ending, request(99), child, until=150) == [
         "excused, none lost: its body was cut as it began",
         "excused, a request once: its body was cut as it began",
     ]
-    late = body(100, 101, why="SystemExit", **facts)
-    found = broken(beat(), request(99), late, until=150)
-    assert found == ["none lost", "a request once"]
+    late = body(100, 107, why="SystemExit", **facts)
+    for events in ((beat(), child), (ending, late)):
+        found = broken(*events, request(99), until=150)
+        assert found == ["none lost", "a request once"]
 
 
 def test_lock_of_a_dead_child() -> None:
@@ -393,8 +408,18 @@ def test_body_that_may_be_cut(events: list[list[Event]], reason: str) -> None:
 
 
 def test_child_of_a_killed_beat_goes_on() -> None:
-    """The death of its beat is no reason to end."""
+    """The death of its beat is no reason to end, nor to forget a tick."""
     assert broken(beat(killed=50), body(49, 51, how=None)) == ["none cut"]
+    without_body = body(100, has_body=False, tick=100)
+    another = beat(started=60, pid=20)
+    events = (beat(killed=101), another, without_body)
+    assert broken(*events, until=150) == ["none lost"]
+
+
+def test_interrupted_body_that_is_killed_as_well() -> None:
+    """SIGKILL interrupts no body, so something else did."""
+    events = (beat(), body(10, 12, how="interrupted"), kill(13))
+    assert broken(*events) == ["none cut"]
 
 
 def test_beat_that_ends_by_itself() -> None:

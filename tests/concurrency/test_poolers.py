@@ -28,10 +28,8 @@ POOLER_PATIENCE = 120
 
 
 @pytest.fixture(autouse=True)
-def kept(monkeypatch: pytest.MonkeyPatch, outside_tests: None) -> Iterator[None]:
-    """Give a statement up after a second, and keep connections as in production."""
-    monkeypatch.setattr(connecting.PrivateConnections, "answer_timeout_seconds", 1.0)
-    monkeypatch.setattr(connecting.PrivateConnections, "watch_interval_seconds", 0.05)
+def kept(outside_tests: None) -> Iterator[None]:
+    """Keep connections as in production."""
     yield
     private_connections.close_idle()
     wait_for(lambda: not private_connections._idle)
@@ -58,8 +56,12 @@ def lock_in_transactions() -> list[str]:
 
 
 @pytest.mark.parametrize("mode", ["transaction", "session"])
-def test_pooler_without_room_is_an_error_within_seconds(mode: str) -> None:
+def test_pooler_without_room_is_an_error_within_seconds(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Callers that all wait for one more connection don't wait for the pooler."""
+    monkeypatch.setattr(connecting.PrivateConnections, "answer_timeout_seconds", 1.0)
+    monkeypatch.setattr(connecting.PrivateConnections, "watch_interval_seconds", 0.05)
     began = time.monotonic()
     with pgbouncer(mode, ROOM):
         outcomes = lock_in_transactions()

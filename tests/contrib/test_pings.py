@@ -71,6 +71,7 @@ def web() -> Iterator[Web]:
 def pinging(web: Web, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Ping the server for all locks, and try again without a pause."""
     monkeypatch.setattr(webhooks, "POST_RETRY_SECONDS", 0)
+    monkeypatch.setattr(webhooks, "POST_TIMEOUT_SECONDS", PATIENCE)
     settings.SHEDLOCK_PINGS = {"*": f"{web.url}/secret/{{name}}"}
     with locked_in_memory(), installed("django_shedlock.contrib.pings"):
         yield

@@ -326,6 +326,7 @@ def test_job_of_a_beat_checks_in_and_out() -> None:
             f"http://key@{web.url.removeprefix('http://')}/1",
             default_integrations=False,
             auto_enabling_integrations=False,
+            shutdown_timeout=PATIENCE,
             _experiments=dict.fromkeys(UNCOMPRESSED, 0),
         )
         run_in_fork(run)

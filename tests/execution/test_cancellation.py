@@ -13,12 +13,12 @@ import pytest
 from asgiref.sync import sync_to_async
 
 from django_shedlock import Lock, LockLost, aexecute, ahold, current_lock, hold
-from django_shedlock.execution.keep_alive import LEASE_END_NOTICE
+from django_shedlock.execution import keep_alive
 from django_shedlock.locks.status import LockStatus
 from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.signals import lock_lost
 from django_shedlock.testing import force_release, locked_in_memory
-from tests.support.leases import end_lease, end_own_count
+from tests.support.leases import LONG_NOTICE, end_lease, end_own_count
 from tests.support.waiting import PATIENCE
 
 SOON = timedelta(seconds=0.05)
@@ -94,10 +94,11 @@ def test_store_that_hangs_delays_no_cancellation(
         return iter(())
 
     monkeypatch.setattr(MemoryLockProvider, "statuses", hang)
+    monkeypatch.setattr(keep_alive, "LEASE_END_NOTICE", LONG_NOTICE)
 
     async def main() -> None:
         async with ahold("job") as lock:
-            end_own_count(lock, after=LEASE_END_NOTICE)
+            end_own_count(lock, after=LONG_NOTICE / 2)
             try:
                 assert await asyncio.to_thread(asked.wait, PATIENCE)
                 end_own_count(lock)

@@ -51,6 +51,7 @@ from django_shedlock.testing import force_release, is_held, locked_in_memory
 from django_shedlock.testing.contract.harness import force_extend, status_of
 from tests.support.clocks import SleepingClock
 from tests.support.leases import (
+    LONG_NOTICE,
     beat_now,
     end_lease,
     end_own_count,
@@ -554,8 +555,9 @@ def test_end_of_the_lease_does_not_wait_for_the_question(
         return iter(())
 
     monkeypatch.setattr(MemoryLockProvider, "statuses", hang)
+    monkeypatch.setattr(keep_alive, "LEASE_END_NOTICE", LONG_NOTICE)
     with hold("job", lock_at_most_for=LEASE, keep_alive=True) as lock:
-        end_own_count(lock, after=LEASE_END_NOTICE)
+        end_own_count(lock, after=LONG_NOTICE / 2)
         assert asked.wait(PATIENCE)
         end_own_count(lock)
         assert lock.lost.wait(PATIENCE)
@@ -718,13 +720,16 @@ def test_async_body_is_cancelled_when_its_lease_ends() -> None:
     assert run_lost(lose) == ["begun", "cleaned up"]
 
 
-def test_async_body_that_an_operator_extended_goes_on() -> None:
+def test_async_body_that_an_operator_extended_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Shortly before its lease ends, the store is asked whether it is longer."""
+    monkeypatch.setattr(keep_alive, "LEASE_END_NOTICE", LONG_NOTICE)
 
     async def body() -> str:
         lock = current_lock()
         force_extend(get_provider(), "job", 2 * LEASE)
-        end_own_count(lock, after=LEASE_END_NOTICE)
+        end_own_count(lock, after=LONG_NOTICE / 2)
         async with asyncio.timeout(PATIENCE):
             while lock.remaining() < LEASE:
                 await asyncio.sleep(0.005)

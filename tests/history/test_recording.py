@@ -39,7 +39,14 @@ from django_shedlock.registry.jobs import starting
 from django_shedlock.schedules.state import Start, Trigger
 from django_shedlock.signals import lock_acquired
 from django_shedlock.testing import force_release, held_elsewhere, locked_in_memory
-from tests.support.locks import Broken, Silent, expire, pause, take
+from tests.support.locks import (
+    Broken,
+    Silent,
+    expire,
+    let_its_clock_move,
+    pause,
+    take,
+)
 from tests.support.processes import Parent, workers
 from tests.support.statements import says
 from tests.support.waiting import wait_for
@@ -288,6 +295,7 @@ def test_loss_is_recorded_at_once() -> None:
         at_loss = LockRun.objects.get()
         assert at_loss.lost_at is not None
         assert at_loss.exception_type == ""
+        let_its_clock_move(get_provider())
         raise Broken
     run = LockRun.objects.get()
     assert (run.outcome, run.exception_type) == ("lost", f"{Broken.__module__}.Broken")

@@ -115,7 +115,7 @@ def test_child_is_ended_in_time_though_the_store_hangs(
             partial(use, {"default": to_server.address}),
             Hasty(tmp_path / "hurry"),
         ]
-        running = runner.start("job", *sh(script))
+        running = runner.start("job", "--kill-after", "1h", *sh(script))
         assert first_line(running) == "begun"
         to_server.freeze()
         Path(tmp_path, "hurry").touch()
@@ -219,7 +219,7 @@ def test_killed_wrapper_leaves_time_to_tidy_up(interpreter: InterpreterRunner) -
     """The command gets SIGTERM, and what ignores that is killed after that."""
     stubborn = "trap '' TERM; echo $$; exec sleep 600"
     script = f"trap 'echo tidy; exit' TERM; sh -c {shlex.quote(stubborn)} & wait"
-    running = interpreter.start("job", "--kill-after", "3s", *sh(script))
+    running = interpreter.start("job", "--kill-after", "10s", *sh(script))
     grandchild = int(first_line(running))
     running.kill()
     assert first_line(running) == "tidy"

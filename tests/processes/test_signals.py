@@ -255,6 +255,12 @@ def test_second_signal_ends_at_once() -> None:
             signal.raise_signal(signal.SIGINT)
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no alarm ring by itself."""
+    monkeypatch.setattr(RunSignals, "release_timeout_seconds", PATIENCE)
+
+
 def test_alarm_of_the_process_is_kept() -> None:
     """What calls this within a process of its own finds that as it was."""
     rung: list[int] = []
@@ -272,7 +278,7 @@ def test_alarm_of_the_process_is_kept() -> None:
     assert (left > 0, interval, rung) == (True, 60, [signal.SIGALRM])
 
 
-def test_alarm_does_not_outlive_the_release() -> None:
+def test_alarm_does_not_outlive_the_release(patient: None) -> None:
     """By default it would end this process."""
     signals = RunSignals()
     with signals.handled():
@@ -282,7 +288,7 @@ def test_alarm_does_not_outlive_the_release() -> None:
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 
 
-def test_signal_that_came_too_late_for_the_command() -> None:
+def test_signal_that_came_too_late_for_the_command(patient: None) -> None:
     """It limits the release, as one that comes after it."""
     signals = RunSignals()
     with signals.handled():
@@ -291,7 +297,7 @@ def test_signal_that_came_too_late_for_the_command() -> None:
         assert signal.getitimer(signal.ITIMER_REAL)[0] > 0
 
 
-def test_alarm_rings_until_it_is_noticed() -> None:
+def test_alarm_rings_until_it_is_noticed(patient: None) -> None:
     """A ring that comes just before a wait in C is noticed only after that wait."""
     signals = RunSignals()
     with signals.handled():

@@ -18,6 +18,8 @@ from tests.support.waiting import wait_for
 
 OFTEN = 0.3
 """Seconds between two beats of a heartbeat that beats often."""
+LONG_NOTICE = timedelta(seconds=20)
+"""On a busy machine, this leaves time to ask whether the lease was extended."""
 
 
 def end_lease(lock: Lock) -> None:

@@ -34,6 +34,7 @@ from django_shedlock.testing.contract.harness import (
     take_from,
     try_from,
 )
+from tests.support.waiting import wait_for
 
 __all__ = [
     "MINUTE",
@@ -92,6 +93,13 @@ def is_ours(lock: Lock) -> bool:
         return lock.provider.acquire(lock) is None
     except LockProviderError:
         return False
+
+
+def take_patiently(locks: LockProvider, name: str = "job") -> Lock:
+    """Acquire the lock as soon as the store answers; no test waits for its end."""
+    lock = Lock(locks, configure(name, lock_at_most_for=LEASE))
+    wait_for(lambda: is_ours(lock))
+    return lock
 
 
 def is_released(lock: Lock) -> bool:

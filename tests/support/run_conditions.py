@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import datetime
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +20,8 @@ from django.db.backends.signals import connection_created
 
 from django_shedlock import Lock
 from django_shedlock.cli import run
+from django_shedlock.locks import time_limits
+from django_shedlock.locks.time_limits import TimeLimit
 from django_shedlock.processes import child
 from django_shedlock.processes import run as wrapper
 from django_shedlock.processes.child import Child
@@ -30,6 +33,7 @@ from tests.support.statements import says
 PR_SET_CHILD_SUBREAPER = 36
 FAILED = "failed"
 """The line that a failed attempt to pass on a signal prints."""
+LOOK_SECONDS = 0.02
 PAUSES = "pauses"
 """The line that a pause prints."""
 RELEASES = "releases"
@@ -156,6 +160,28 @@ def tell_of_pauses() -> None:
         sleep(signals, seconds)
 
     RunSignals.sleep = telling_sleep  # type: ignore[method-assign]
+
+
+def have_pauses_of_hours() -> None:
+    """Print a line before each pause, and let time limits count two hours for it."""
+    tell_of_pauses()
+    sleep, uptime = RunSignals.sleep, time_limits.uptime
+
+    def long_sleep(signals: RunSignals, seconds: float) -> None:
+        time_limits.uptime = lambda: uptime() + 2 * 3600
+        sleep(signals, seconds)
+
+    RunSignals.sleep = long_sleep  # type: ignore[method-assign]
+
+
+def nothing_left_once(condition: Callable[[], bool]) -> property:
+    """Return a stand-in for ``TimeLimit.left`` that is 0 once the condition is true."""
+    return property(lambda limit: 0.0 if condition() else LOOK_SECONDS)
+
+
+def reach_time_limits_at(file: Path) -> None:
+    """Let time limits be over as soon as that file is there, and not before."""
+    TimeLimit.left = nothing_left_once(file.exists)  # type: ignore[method-assign]
 
 
 def hang_in_release() -> None:

@@ -18,7 +18,7 @@ import psutil
 from django_shedlock.locks.time_limits import TimeLimit
 from tests.support.paths import ROOT
 from tests.support.processes import addresses
-from tests.support.run_conditions import measure_guard
+from tests.support.run_conditions import measure_guard, nothing_left_once
 from tests.support.waiting import PATIENCE, wait_for
 from tests.support.warm import Command, killed_after
 
@@ -27,8 +27,8 @@ from tests.support.lean_settings import *
 
 for alias, address in {addresses!r}.items():
     DATABASES[alias].update(address)
+SHEDLOCK_EXIT_TIMEOUT = {patience}
 """
-LOOK_SECONDS = 0.02
 
 
 @contextmanager
@@ -38,8 +38,7 @@ def limits_over_once(condition: Callable[[], bool]) -> Iterator[None]:
 
     It also holds in the processes that are forked meanwhile.
     """
-    left = property(lambda limit: 0.0 if condition() else LOOK_SECONDS)
-    with patch.object(TimeLimit, "left", left):
+    with patch.object(TimeLimit, "left", nothing_left_once(condition)):
         yield
 
 
@@ -73,7 +72,7 @@ class InterpreterRunner(Runner):
     def __init__(self, folder: Path):
         super().__init__()
         Path(folder, "run_settings.py").write_text(
-            SETTINGS.format(addresses=addresses())
+            SETTINGS.format(addresses=addresses(), patience=PATIENCE)
         )
         self.command = [sys.executable, "-m", "django", "shedlock", "run"]
         self.environment = {

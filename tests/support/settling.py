@@ -9,8 +9,12 @@ from weakref import WeakSet
 import pytest
 from django.test import TestCase, TransactionTestCase
 
-LONGEST = 2.0
-"""Seconds: the store of a test may hang, or be gone."""
+LOOKS = 1000
+"""
+Nobody waits for more looks than this: the store of a test may hang, or be gone.
+
+Seconds would pass even while this process gets no processor.
+"""
 
 _providers: WeakSet[Any] = WeakSet()
 
@@ -44,8 +48,9 @@ def wait_until_settled(*, with_late_releases: bool) -> None:
     A late release writes its row of the history after the release for which a test
     waits. In a test that does not commit it may wait for that test's own transaction.
     """
-    until = time.monotonic() + LONGEST
-    while time.monotonic() < until and _is_busy(with_late_releases=with_late_releases):
+    for _ in range(LOOKS):
+        if not _is_busy(with_late_releases=with_late_releases):
+            return
         time.sleep(0.002)
 
 

@@ -20,7 +20,7 @@ from tests.support.locks import (
     configure,
     is_ours,
     is_released,
-    take_from,
+    take_patiently,
     try_from,
 )
 from tests.support.proxies import proxy
@@ -49,7 +49,7 @@ def urls(servers: list[EtcdServer]) -> list[str]:
 def test_one_member_gone(servers: list[EtcdServer], *, killed: bool) -> None:
     """Whichever it is, locks are held as before, and others can be acquired."""
     with locks_of(urls(servers), timeout="6s") as locks:
-        held = take_from(locks, configure())
+        held = take_patiently(locks)
         token = held.fencing_token
         with gone(servers[:1], killed=killed):
             assert isinstance(wait_for(lambda: answer(locks)), LockHolder)
@@ -66,7 +66,7 @@ def test_one_member_gone(servers: list[EtcdServer], *, killed: bool) -> None:
 def test_two_members_gone(servers: list[EtcdServer], *, killed: bool) -> None:
     """The third gives no lock; when they come back the lock is held as before."""
     with locks_of(urls(servers), timeout="1500ms") as locks:
-        held = take_from(locks, configure())
+        held = take_patiently(locks)
         with gone(servers[1:], killed=killed):
             for name in ("job", "new"):
                 with pytest.raises(LockProviderError, match=f"{name!r} in etcd"):
@@ -88,7 +88,7 @@ def test_member_that_is_cut_off(servers: list[EtcdServer]) -> None:
         networks = [stack.enter_context(proxy(server.port)) for server in servers]
         ways = [f"http://127.0.0.1:{network.port}" for network in networks]
         with locks_of(ways, timeout="3s") as locks:
-            held = take_from(locks, configure())
+            held = take_patiently(locks)
             with networks[0].cut(), networks[1].cut():
                 assert isinstance(wait_for(lambda: answer(locks)), LockHolder)
                 assert wait_for(lambda: is_released(held))
@@ -100,13 +100,15 @@ def test_member_that_is_cut_off(servers: list[EtcdServer]) -> None:
             with pytest.raises(LockProviderError, match="'job' in etcd"):
                 try_from(locks, configure())
     with locks_of(urls(servers)) as locks:
-        assert isinstance(answer(locks), LockHolder)
+        holder = wait_for(lambda: answer(locks))
+        assert isinstance(holder, LockHolder)
+        assert holder.locked_by == again.locked_by
 
 
 def test_restart_keeps_locks(tmp_path: Path) -> None:
     """Also those of a single member: it answers only after it has written."""
     with etcd_servers(tmp_path, 1) as [server], locks_of([server.url]) as locks:
-        held = take_from(locks, configure())
+        held = take_patiently(locks)
         server.end()
         server.start(members_of([server]))
         assert isinstance(wait_for(lambda: answer(locks)), LockHolder)

@@ -10,10 +10,18 @@ import pytest
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.providers.redis import RedisLockProvider
 from django_shedlock.providers.redis_records import Script, ScriptCall
-from tests.support.locks import MINUTE, configure, take_from, try_from
+from tests.support.locks import (
+    MINUTE,
+    configure,
+    is_released,
+    take_from,
+    take_patiently,
+    try_from,
+)
 from tests.support.proxies import proxy
 from tests.support.redis_fixtures import locks_on
 from tests.support.redis_servers import PATIENT, RedisServer, redis_servers
+from tests.support.waiting import wait_for
 
 
 @pytest.fixture
@@ -64,7 +72,8 @@ def test_server_that_hangs(tmp_path_factory: pytest.TempPathFactory) -> None:
     """The client's time limit ends the wait, and nobody knows what was done."""
     with redis_servers(tmp_path_factory.mktemp("hanging"), 1) as [server]:
         locks = RedisLockProvider("default", url=server.url, socket_timeout=0.2)
-        assert take_from(locks, configure()).release()
+        lock = take_patiently(locks)
+        assert wait_for(lambda: is_released(lock))
         with server.paused():
             with pytest.raises(LockProviderError, match="'job'.*imeout") as failure:
                 try_from(locks, configure())

@@ -27,6 +27,7 @@ from tests.support.locks import (
     force_release,
     status_of,
     take_from,
+    take_patiently,
     try_from,
 )
 from tests.support.proxies import Proxy, proxy
@@ -277,8 +278,10 @@ def test_sentinel_names_the_new_master(
     with sentinels(tmp_path, master) as ports:
         options = {"wait_replicas": 2, "wait_timeout": "4m"}
         with locks_by(ports, **options) as locks:
-            take_from(locks, configure())
-            assert isinstance(try_from(locks, configure()), LockHolder)
+            held = take_patiently(locks)
+            holder = wait_for(lambda: answer(locks))
+            assert isinstance(holder, LockHolder)
+            assert holder.locked_by == held.locked_by
         with locks_by(ports) as locks:
             other.end()
             wait_for(lambda: all(gone(port, other) for port in ports))
@@ -295,7 +298,7 @@ def test_two_of_three_masters_gone(tmp_path: Path) -> None:
         locks = RedisLockProvider("default", url=url, socket_timeout=0.5)
         names = [f"job {number}" for number in range(4)]
         for name in names:
-            take_from(locks, configure(name, lock_at_most_for=LEASE))
+            take_patiently(locks, name)
         with servers[1].paused(), servers[2].paused():
             wait_for(lambda: servers[0].ask("CLUSTER INFO")["cluster_state"] == "fail")
             for name in [*names, "new"]:

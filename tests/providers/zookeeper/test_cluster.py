@@ -25,6 +25,7 @@ from tests.support.locks import (
     is_released,
     status_of,
     take_from,
+    take_patiently,
     try_from,
 )
 from tests.support.proxies import proxy
@@ -86,7 +87,7 @@ def addresses(servers: list[ZooKeeperServer]) -> list[str]:
 def test_leader_gone(servers: list[ZooKeeperServer], *, killed: bool) -> None:
     """The others elect another one; locks are held as before, and can be acquired."""
     with locks_of(addresses(servers)) as locks:
-        held = take_from(locks, configure())
+        held = take_patiently(locks)
         token = held.fencing_token or 0
         with gone(servers[:1], killed=killed):
             holder = wait_for(lambda: answer(locks))
@@ -103,8 +104,7 @@ def test_leader_gone(servers: list[ZooKeeperServer], *, killed: bool) -> None:
 def test_two_members_gone(servers: list[ZooKeeperServer], *, killed: bool) -> None:
     """The third gives no lock; when they come back the lock is held as before."""
     with locks_of(addresses(servers), timeout="1500ms") as locks:
-        held = Lock(locks, configure())
-        assert wait_for(lambda: is_ours(held))
+        held = take_patiently(locks)
         with gone(servers[1:], killed=killed):
             for name in ("job", "new"):
                 with pytest.raises(LockProviderError, match=f"{name!r} in ZooKeeper"):
@@ -125,8 +125,7 @@ def test_member_that_is_cut_off(servers: list[ZooKeeperServer]) -> None:
         networks = [stack.enter_context(proxy(server.port)) for server in servers]
         ways = [f"127.0.0.1:{network.port}" for network in networks]
         with locks_of(ways, timeout="3s") as locks:
-            held, again = Lock(locks, configure()), Lock(locks, configure())
-            assert wait_for(lambda: is_ours(held))
+            held, again = take_patiently(locks), Lock(locks, configure())
             with networks[0].cut(), networks[1].cut():
                 assert isinstance(wait_for(lambda: answer(locks)), LockHolder)
                 assert wait_for(lambda: is_released(held))
@@ -180,7 +179,7 @@ def test_lease_of_another_leader(servers: list[ZooKeeperServer]) -> None:
 def test_election_within_a_change(servers: list[ZooKeeperServer]) -> None:
     """The lease counts by the clock that was read, though another leader writes it."""
     with locks_of(addresses(servers), clocks_apart="1h") as locks:
-        held = take_from(locks, configure())
+        held = take_patiently(locks)
         entry, version, _ = locks.read("job")
         assert entry is not None
         servers[0].end()

@@ -90,11 +90,12 @@ class Operators:
         status = provider.status(name)
         if status is None or status.job.asked_at is not None:
             return
-        asked = time.monotonic()
+        asked, is_sure = time.monotonic(), False
         try:
             provider.request_run(name, "soak", "to see it run")
+            is_sure = True
         finally:
-            self._journal.write("request", name=name, asked=asked)
+            self._journal.write("request", name=name, asked=asked, is_sure=is_sure)
         self._note_harm("requests")
 
     def _note_harm(self, kind: str) -> None:

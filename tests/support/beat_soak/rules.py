@@ -37,12 +37,14 @@ SLACK_SECONDS = 3.0
 """For so long a busy machine may keep a beat from its work."""
 AS_IT_ENDED_SECONDS = 0.5
 """So short before its process reports its end, a body may still be killed."""
-AS_IT_BEGAN_SECONDS = 0.5
-"""So short after its acquisition a body may be cut before its first instruction."""
+AS_IT_BEGAN_SECONDS = 6.0
+"""So long after its acquisition, a body may be cut before its first instruction."""
 STOP_SLACK_SECONDS = 0.3
 """So much earlier than its beat a host may count the stop timeout."""
-UNSEEN_SECONDS = 1.0
-"""So long before it is killed, a body may have been seen last."""
+UNSEEN_SECONDS = 6.0
+"""On a busy machine, a body may have been seen last so long before it was killed."""
+LATE_REPORT_SECONDS = 1.0
+"""So long after the end of an interrupted body, its loss may be reported."""
 REPORT_SECONDS = 15.0
 """So long after the grace a lost tick may still be reported."""
 DEAD_HOLD_SECONDS = 2 * LOOK_INTERVAL_SECONDS + ANSWER_TIMEOUT_SECONDS + SLACK_SECONDS
@@ -325,14 +327,21 @@ class NoneLost(Rule):
                 return self.excuse("a beat reported it")
         for hold in self.story.holds_of[work.name]:
             if hold.tick is not None and abs(hold.tick - tick) < CLOCK_STEP_SECONDS:
-                beat = self.story.beat_of(hold.parent)
-                if beat is not None and beat.killed <= hold.last + UNSEEN_SECONDS:
+                if self._died_with_its_host(hold):
                     return self.excuse("its host was killed before its body began")
                 if was_cut_as_it_began(hold, self.story):
                     return self.excuse("its body was cut as it began")
         wall = self.story.wall + tick
         text = f"the tick {wall:.0f} of {work.name} was not begun, nor reported"
         yield self.violation(text, work.name, tick, until)
+
+    def _died_with_its_host(self, hold: Hold) -> bool:
+        # A child that is killed alone gives its tick back, and one whose beat is killed
+        # alone goes on.
+        beat = self.story.beat_of(hold.parent)
+        if beat is None or beat.killed > hold.last + UNSEEN_SECONDS:
+            return False
+        return any(at >= beat.killed for at in self.story.killed.get(hold.pid, []))
 
 
 class RequestOnce(Rule):
@@ -378,6 +387,11 @@ class RequestOnce(Rule):
                 return self.excuse("abandoned before its body began")
             if was_cut_as_it_began(hold, self.story):
                 return self.excuse("its body was cut as it began")
+        was_stored = request.is_sure or any(
+            self._is_for(hold, request) for hold in self.story.holds_of[request.name]
+        )
+        if not was_stored:
+            return self.excuse("nobody knows whether it was stored")
         if any(at > request.asked for at in self.story.host_kills):
             # A child that was killed just after its UPDATE has written nothing.
             return self.excuse("abandoned before its acquisition was known")
@@ -450,9 +464,8 @@ class NoneCut(Rule):
         self.counts.pop("bodies cut: None", None)
 
     def _reason(self, body: Body, cut: float) -> str | None:
-        if any(
-            at <= cut + UNSEEN_SECONDS for at in self.story.killed.get(body.pid, [])
-        ):
+        kills = self.story.killed.get(body.pid, [])
+        if body.how is None and any(at <= cut + UNSEEN_SECONDS for at in kills):
             return "killed by the soak"
         beat = self.story.beat_of(body.parent)
         if beat is not None and beat.stops:
@@ -461,7 +474,8 @@ class NoneCut(Rule):
                 return "longer than --stop-timeout"
             if others and cut >= others[0] - STOP_SLACK_SECONDS:
                 return "a second SIGTERM"
-        if body.lost <= cut + UNSEEN_SECONDS:
+        later = UNSEEN_SECONDS if body.how is None else LATE_REPORT_SECONDS
+        if body.lost <= cut + later:
             return "its lock was lost"
         begin = cut - body.lease - SLACK_SECONDS
         if body.keep_alive and self.story.was_cut_off(body.host, begin, cut):
@@ -473,15 +487,21 @@ def was_cut_as_it_began(hold: Hold, story: Story) -> bool:
     """
     Return whether its process was killed or interrupted after it had told its beat.
 
-    It reports the begin of its body before the body's first instruction.
+    It reports the begin of its body before the body's first instruction. It is
+    interrupted only when its beat ends.
     """
     if hold.id in story.bodies:
         return False
     until = hold.acquired + AS_IT_BEGAN_SECONDS
     kills = story.killed.get(hold.pid, [])
-    was_interrupted = hold.why in {"SystemExit", "KilledBodyError"}
-    return any(hold.acquired <= at <= until for at in kills) or (
-        was_interrupted and hold.released <= until
+    if any(hold.acquired <= at <= until for at in kills):
+        return True
+    beat = story.beat_of(hold.parent)
+    stops = [] if beat is None else beat.stops
+    return (
+        hold.why in {"SystemExit", "KilledBodyError"}
+        and hold.released <= until
+        and any(at <= hold.released for at in stops)
     )
 
 

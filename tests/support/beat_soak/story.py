@@ -134,6 +134,7 @@ class Request:
     name: str
     asked: float
     done: float
+    is_sure: bool = True
     is_open: bool = False
     """Whether it was still open at the end."""
 
@@ -346,7 +347,8 @@ class Story:
             self.bodies[event["id"]].lost = event["at"]
 
     def _on_request(self, event: Event) -> None:
-        self.requests.append(Request(event["name"], event["asked"], event["at"]))
+        times = event["asked"], event["at"]
+        self.requests.append(Request(event["name"], *times, event["is_sure"]))
 
     def _on_open_request(self, event: Event) -> None:
         of_name = [each for each in self.requests if each.name == event["name"]]

@@ -70,7 +70,7 @@ WORKS = (
     Work("failing", (9,), 40, 0.2, 1.0, rerun=True, kind=Kind.FAILING),
     Work("slow", (10,), 60, 4.0, 7.0),
     Work("long", (20,), 60, 3.0, 30.0, rerun=True),
-    Work("watched", (15,), 6, 5.0, 20.0, keep_alive=True),
+    Work("watched", (15,), 12, 5.0, 20.0, keep_alive=True),
     Work("rare", (20,), 60, 1.0, 3.0),
 )
 """In ten minutes they have more than 2,000 ticks."""

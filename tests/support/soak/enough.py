@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from tests.support.soak.verdict import Verdict
 from tests.support.waiting import PATIENCE
 
-LONGEST = 3 * PATIENCE
-"""Seconds until a soak in which too little happens fails."""
+LONGEST = 1.5 * PATIENCE
+"""A soak in which too little happens fails after so many seconds: pytest waits on."""
 
 
 class Enough:
