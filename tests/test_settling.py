@@ -44,7 +44,7 @@ def test_late_release_of_a_test_that_commits(
     unfinished: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The flush would come between the release and the row of the history."""
-    monkeypatch.setattr(settling, "LOOKS", 1000 * PATIENCE)
+    monkeypatch.setattr(settling, "LOOK_LIMIT", 1000 * PATIENCE)
     looked = Mock(wraps=settling._is_busy)
     monkeypatch.setattr(settling, "_is_busy", looked)
     waiting = threading.Thread(

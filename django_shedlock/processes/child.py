@@ -190,7 +190,8 @@ class Child:
         time_limit: TimeLimit | None,
         kill_after: timedelta,
     ) -> "Child":
-        _share_no_connection()
+        _close_connections()
+        _end_thread_of_asgiref()
         _flush()  # else both would print what waits
         with _signals_blocked() as mask:
             # Until it has its own handlers, it must not run those of its parent.
@@ -350,8 +351,8 @@ def _signals_blocked() -> Iterator[set[int]]:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-def _share_no_connection() -> None:
-    """Close the connections with servers, which a fork would use as well."""
+def _close_connections() -> None:
+    """Close this thread's connections to servers: a fork must not use them as well."""
     for each in connections.all(initialized_only=True):
         close(each)
         if hasattr(each, "close_pool"):
@@ -360,11 +361,14 @@ def _share_no_connection() -> None:
         with suppress(Exception):  # its server may be gone
             cache.close()
     for alias in caches:  # some clients are closed only when they are deleted
-        with suppress(AttributeError):  # there is none in this thread
+        with suppress(AttributeError):  # this thread has none
             del caches[alias]
+
+
+def _end_thread_of_asgiref() -> None:
+    """End the thread of asgiref's synchronous calls; a fork would wait for it."""
     former = SyncToAsync.single_thread_executor
     if former._threads:
-        # A fork would wait for ever for the thread of its parent.
         SyncToAsync.single_thread_executor = ThreadPoolExecutor(max_workers=1)
         with suppress(Exception):
             former.submit(connections.close_all).result(FORK_WAIT_SECONDS)

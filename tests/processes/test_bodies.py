@@ -276,7 +276,7 @@ def test_children_share_no_connection_of_a_cache(
     cache = caches["default"]
     assert status_of(bool) == 0
     assert closed == [cache]
-    # Its client is closed with it, if it has no other way.
+    # Some clients are closed only when they are deleted.
     assert caches["default"] is not cache
 
 

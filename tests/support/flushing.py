@@ -22,8 +22,8 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from tests.support.sessions import AT_WORK, number_at_work
 
 KEPT = {"auth_permission", "django_content_type"}
-LOOKS = 400
-"""Nobody waits for more looks than this: the server of a test may hang."""
+LOOK_LIMIT = 400
+"""The wait ends after so many looks: the server of a test may hang."""
 
 
 def install() -> None:
@@ -49,7 +49,7 @@ def _without_kept_tables(
 
 def wait_until_others_are_idle(of: Any = default_connection) -> None:
     """Wait until no other session of the database carries out a statement."""
-    for _ in range(LOOKS):
+    for _ in range(LOOK_LIMIT):
         if not number_at_work(of):
             return
         time.sleep(0.005)

@@ -9,11 +9,11 @@ from weakref import WeakSet
 import pytest
 from django.test import TestCase, TransactionTestCase
 
-LOOKS = 1000
+LOOK_LIMIT = 1000
 """
-Nobody waits for more looks than this: the store of a test may hang, or be gone.
+The wait ends after so many looks: the store of a test may hang, or be gone.
 
-Seconds would pass even while this process gets no processor.
+It counts looks because seconds pass even while this process gets no CPU time.
 """
 
 _providers: WeakSet[Any] = WeakSet()
@@ -48,7 +48,7 @@ def wait_until_settled(*, with_late_releases: bool) -> None:
     A late release writes its row of the history after the release for which a test
     waits. In a test that does not commit it may wait for that test's own transaction.
     """
-    for _ in range(LOOKS):
+    for _ in range(LOOK_LIMIT):
         if not _is_busy(with_late_releases=with_late_releases):
             return
         time.sleep(0.002)

@@ -336,8 +336,7 @@ class NoneLost(Rule):
         yield self.violation(text, work.name, tick, until)
 
     def _died_with_its_host(self, hold: Hold) -> bool:
-        # A child that is killed alone gives its tick back, and one whose beat is killed
-        # alone goes on.
+        # If only its beat was killed, the child goes on.
         beat = self.story.beat_of(hold.parent)
         if beat is None or beat.killed > hold.last + UNSEEN_SECONDS:
             return False

@@ -10,14 +10,14 @@ from tests.support.soak.verdict import Verdict
 from tests.support.waiting import PATIENCE
 
 LONGEST = 1.5 * PATIENCE
-"""A soak in which too little happens fails after so many seconds: pytest waits on."""
+"""Seconds after which a soak in which too little happens fails; pytest waits longer."""
 
 
 class Enough:
     """
     Whether all of this has happened: so many of each thing, and one of each kind.
 
-    A slow machine thus makes a soak longer, and never lets it prove less.
+    So a slow machine makes a soak longer, but never lets it prove less.
     """
 
     def __init__(self, least: Mapping[str, int], *kinds: str):
