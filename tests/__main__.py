@@ -40,6 +40,8 @@ MOST_WORKERS = 8
 """Servers have room for so many processes, and for those that tests start."""
 WORKERS = min(1 + usable_cores(), MOST_WORKERS)
 """Processes of each store: more than cores, since many wait for something."""
+MANY_STORES = 3
+"""With this many, each gets one process fewer: no test waits long for a core."""
 
 
 @dataclass
@@ -51,11 +53,13 @@ class Run:
     output: IO[str] | None
 
     @classmethod
-    def start(cls, store: str, arguments: list[str], *, is_first: bool) -> Run:
+    def start(
+        cls, store: str, arguments: list[str], *, workers: int, is_first: bool
+    ) -> Run:
         """Start it; only the first one prints what it does while it does it."""
-        workers = [f"--numprocesses={WORKERS}", "--dist=worksteal"]
+        parallel = [f"--numprocesses={workers}", "--dist=worksteal"]
         others = [] if is_first else ["--without-once"]
-        command = [sys.executable, "-m", "pytest", *workers, *others, *arguments]
+        command = [sys.executable, "-m", "pytest", *parallel, *others, *arguments]
         output = None if is_first else tempfile.TemporaryFile("w+")  # noqa: SIM115
         environment = {**os.environ, STORE_VARIABLE: store}
         if is_first:
@@ -97,15 +101,19 @@ def fails(store: str, reason: str) -> bool:
 def main(arguments: list[str]) -> int:
     """Return 0 if the suite passed on every store that is there."""
     results: dict[str, str] = {}
+    stores: list[str] = []
     runs: list[Run] = []
+    for store in chosen_stores():
+        if reason := missing_reason(store):
+            result = "FAILED" if fails(store, reason) else "left out"
+            results[store] = f"{result}: {reason}"
+        else:
+            stores.append(store)
+    workers = WORKERS if len(stores) < MANY_STORES else WORKERS - 1
     try:
-        for store in chosen_stores():
-            if reason := missing_reason(store):
-                results[store] = (
-                    f"{'FAILED' if fails(store, reason) else 'left out'}: {reason}"
-                )
-            else:
-                runs.append(Run.start(store, arguments, is_first=not runs))
+        for store in stores:
+            run = Run.start(store, arguments, workers=workers, is_first=not runs)
+            runs.append(run)
         results |= {run.store: run.result() for run in runs}
     except KeyboardInterrupt:  # of Ctrl-C they hear, too; a second one ends them
         for run in runs:

@@ -85,7 +85,7 @@ def known_to_tox() -> set[str]:
         cell
         for line in TOX["tox"]["env_list"].split("\n")
         for cell in expanded(line)
-        if "{" in line
+        if "-" in line
     }
     sections = (name.removeprefix("testenv:") for name in TOX.sections())
     return listed | set(sections)
@@ -161,6 +161,16 @@ def test_github_runs_what_lands() -> None:
     assert "-e package" in OURS
 
 
+def test_what_forky_leaves_out_runs_outside_of_it() -> None:
+    """Cron's tests are about PostgreSQL alone: with another store none would run."""
+    files = "tests/protocol tests/contrib/test_cron.py"
+    assert re.search(rf"SHEDLOCK_TEST_STORE=postgres (?:.|\\\n)*{files}", OURS)
+    source = (ROOT / "tests/conftest.py").read_text(encoding="utf-8")
+    assert '["protocol/*", "contrib/test_cron.py"]' in source
+    cron = (ROOT / "tests/contrib/test_cron.py").read_text(encoding="utf-8")
+    assert "postgres_only" in cron
+
+
 def test_each_pair_of_versions_is_tried() -> None:
     """The matrix is what tox knows, and what the classifiers promise."""
     job = WORKFLOWS["ci"]["jobs"]["tests"]
@@ -222,7 +232,7 @@ def test_variables_mean_something() -> None:
 
 def test_job_says_what_it_leaves_out() -> None:
     """All that is skipped is a failure, but for what SHEDLOCK_REQUIRE_STORES names."""
-    assert "\nexport SHEDLOCK_REQUIRE_STORES=1 SHEDLOCK_TEST_ALL=1\n" in OURS
+    assert "\nexport SHEDLOCK_REQUIRE_STORES=1\n" in OURS
     silent = []
     for name, job in jobs():
         runs_tests = any(
