@@ -8,12 +8,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import django
 
 from benchmarks.redis_locks import KEYS
 
-NAME = "shedlock_benchmark" + os.environ.get("SHEDLOCK_TEST_SUFFIX", "")
+PREFIX = "shedlock_benchmark_"
 """Not a test database's name: to those the library keeps no connection."""
 PREPARED = {"server_side_binding": True, "prepare_threshold": 2}
 """Django's own options for statements that the server prepares."""
@@ -83,12 +84,12 @@ def postgres(
             key.upper(): str(parts.get(key) or "")
             for key in ("host", "port", "user", "password")
         }
-        settings["NAME"] = NAME
+        # Each run has its own: a second one must not drop what the first one uses.
+        name = PREFIX + uuid4().hex
+        settings["NAME"] = name
         admin = stack.enter_context(psycopg.connect(url, autocommit=True))
-        drop = f'DROP DATABASE IF EXISTS "{NAME}" WITH (FORCE)'
-        admin.execute(drop)
-        admin.execute(f'CREATE DATABASE "{NAME}"')
-        stack.callback(admin.execute, drop)
+        admin.execute(f'CREATE DATABASE "{name}"')
+        stack.callback(admin.execute, f'DROP DATABASE "{name}" WITH (FORCE)')
         set_up(settings, redis)
         from django.core.management import call_command
 

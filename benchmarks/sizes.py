@@ -72,22 +72,29 @@ def pair(alias: str, *, history: bool) -> None:
 
 def heap_only_updates() -> float:
     """Return the share of updates of records that changed no index, in percent."""
+    before = counted_updates()
+    for _ in range(UPDATES):
+        pair("default", history=True)
+    heap_only, all = (
+        after - earlier
+        for after, earlier in zip(counted_updates(), before, strict=True)
+    )
+    return 100.0 * heap_only / all
+
+
+def counted_updates() -> tuple[int, int]:
+    """Return how many updates of records changed no index, and how many there were."""
     from django.db import connection
 
     with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT pg_stat_reset_single_table_counters('shedlock'::regclass)"
-        )
-        for _ in range(UPDATES):
-            pair("default", history=True)
         cursor.execute("SELECT pg_stat_force_next_flush()")
         cursor.execute("SELECT pg_stat_clear_snapshot()")
         cursor.execute(
-            "SELECT 100.0 * n_tup_hot_upd / n_tup_upd "
-            "FROM pg_stat_user_tables WHERE relname = 'shedlock'"
+            "SELECT n_tup_hot_upd, n_tup_upd FROM pg_stat_user_tables "
+            "WHERE relname = 'shedlock'"
         )
-        [share] = cursor.fetchone()
-    return float(share)
+        [heap_only, all] = cursor.fetchone()
+    return heap_only, all
 
 
 def memory_of(names: int) -> float:
