@@ -91,7 +91,8 @@ def test_no_run_is_left_behind(
     """Who ends the tests ends them on each store, and sees how far they came."""
     code = "import time; print('so far', flush=True); time.sleep(600)"
     running = run(code, output)
-    wait_for(lambda: os.fstat(output.fileno()).st_size)
+    # The text and the end of its line may be written one after the other.
+    wait_for(lambda: os.fstat(output.fileno()).st_size == len("so far\n"))
     running.end()
     assert running.process.poll() is not None
     assert capsys.readouterr().out == "\n=== postgres ===\nso far\n"

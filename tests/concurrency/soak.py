@@ -229,7 +229,10 @@ class Soak:
                 self._ending[name] = time.monotonic() + LONGEST_END
                 self._journal.write("harm", kind="workers ended")
         elif len(self._stopped) < len(self._workers) // 3:
-            self._workers[name].stop()
+            try:
+                self._workers[name].stop()
+            except ProcessLookupError:  # it was ending, and has ended
+                return
             self._stopped[name] = time.monotonic() + seconds
             self._journal.write("harm", kind="workers stopped")
 

@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.servers_only, pytest.mark.django_db(transaction=True)]
 
 MANY = 300
 LEASE = timedelta(minutes=10)
-NOTICE = timedelta(seconds=20)
+NOTICE = timedelta(minutes=1)
 """Before the end of a lease its store is asked."""
 
 
@@ -86,7 +86,8 @@ def test_store_is_asked_about_hundreds_of_leases_at_once(
     """One thread asks on one connection, and learns which of them were extended."""
     monkeypatch.setattr(keep_alive, "LEASE_END_NOTICE", NOTICE)
     with watched_locks() as locks:
-        LockRecord.objects.update(lock_until=DatabaseNow() + NOTICE)
+        # In the store they end long before their count: a slow answer extends none.
+        LockRecord.objects.update(lock_until=DatabaseNow() + NOTICE / 2)
         extended = locks[0], locks[-1]
         for lock in extended:
             assert force_extend(lock.provider, lock.name, LEASE)

@@ -154,8 +154,10 @@ def leave_fork() -> None:
     """Leave a process behind that has all of this one's files open."""
     pid = os.fork()
     if pid == 0:
-        time.sleep(LEFT_SECONDS)
-        os._exit(0)
+        try:
+            time.sleep(LEFT_SECONDS)
+        finally:  # a SIGTERM to the group must not end the body once more
+            os._exit(0)
     journal.write("left", pid=pid)
 
 
