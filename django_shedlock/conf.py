@@ -103,7 +103,7 @@ HISTORY = Setting[bool]("SHEDLOCK_HISTORY", (bool,), True)
 HISTORY_SCRUB = Setting[Callable[[str], str] | str](
     "SHEDLOCK_HISTORY_SCRUB",
     FUNCTION_TYPES,
-    "django_shedlock.history.texts.without_secrets",
+    "django_shedlock.scrubbing.without_secrets",
 )
 HISTORY_RETENTION = Setting[Duration | None](
     "SHEDLOCK_HISTORY_RETENTION", (*DURATION_TYPES, NoneType), "30d"

@@ -196,6 +196,18 @@ def test_entry_whose_lock_contradicts_the_settings_is_left_out(
     assert f"The entry {(DAILY, path)!r} of CRONJOBS is wrong." in caplog.text
 
 
+def test_wrong_entry_is_logged_without_the_secrets_of_its_arguments(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """An option of a command may be a token."""
+    entry = (DAILY, "no.such.module", ["--token=s3cr3t"])
+    with override_settings(CRONJOBS=[entry]):
+        assert list(crontab_jobs()) == []
+    [record] = caplog.records
+    assert "--token=***" in record.getMessage()
+    assert "s3cr3t" not in record.getMessage()
+
+
 def test_job_of_an_entry_has_the_name_that_its_arguments_make() -> None:
     """A decorated job that needs arguments can be started by the name of the entry."""
     job = CrontabEntry(DAILY, f"{JOBS}.remind", ["gold"]).job

@@ -27,6 +27,7 @@ from django_shedlock.locks.configuration import (
 from django_shedlock.providers import get_provider
 from django_shedlock.registry.jobs import Job, call_target, decorated_job
 from django_shedlock.schedules.cron import Schedule, WrittenSchedule
+from django_shedlock.scrubbing import scrubbed
 from django_shedlock.signals import logger
 
 CALL_COMMAND_PATH = "django.core.management.call_command"
@@ -370,4 +371,5 @@ def crontab_jobs() -> Iterator[Job]:
             known.add((entry.call, job.schedule))
             yield job
         except Exception:  # importing a target may raise anything
-            logger.warning("The entry %r of CRONJOBS is wrong.", line, exc_info=True)
+            text = "The entry %s of CRONJOBS is wrong."
+            logger.warning(text, scrubbed(repr(line)), exc_info=True)

@@ -71,8 +71,9 @@ def ping_end(
         _ping(lock.name, address)
         return
     # These load the models, so no app can import them while apps are loading.
-    from django_shedlock.history.texts import fitting, scrubbed
+    from django_shedlock.history.texts import fitting
     from django_shedlock.models import LockRun
+    from django_shedlock.scrubbing import scrubbed
 
     lost = "The lock was lost: another worker may be running the same job."
     text = lost if exception is None else scrubbed(described(exception))

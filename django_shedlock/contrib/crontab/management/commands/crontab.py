@@ -6,6 +6,7 @@ from django_crontab.crontab import Crontab
 from django_crontab.management.commands import crontab
 
 from django_shedlock.contrib.crontab.entries import CrontabEntry
+from django_shedlock.scrubbing import scrubbed
 from django_shedlock.signals import logger
 
 
@@ -42,5 +43,5 @@ class Command(crontab.Command):
         try:
             CrontabEntry.parse(line).run()
         except Exception:
-            logger.exception("The entry %r of CRONJOBS failed.", line)
+            logger.exception("The entry %s of CRONJOBS failed.", scrubbed(repr(line)))
             sys.exit(1)
