@@ -20,6 +20,7 @@ from django_shedlock import execute, hold
 from django_shedlock.contrib.prometheus.views import MetricsView
 from django_shedlock.durations import parse_duration
 from django_shedlock.testing import force_release, held_elsewhere
+from tests.support.alerts import FAILED_SCRAPES, FAULTS, played
 from tests.support.paths import ROOT
 from tests.support.prometheus import needs
 
@@ -28,16 +29,23 @@ pytestmark = pytest.mark.once
 FOLDER = ROOT / "docs" / "howto" / "files"
 PLAYED = "alerts_test.yml"
 METRIC = re.compile(r"\bshedlock_\w+")
-LABELS = re.compile(r"by \(([\w, ]+)\)|label_values\(.*, (\w+)\)")
+LABELS = re.compile(r"(?:by|on) \(([\w, ]+)\)|label_values\(.*, (\w+)\)")
+AGGREGATED = re.compile(r"by \(([\w, ]+)\)\s+\((?:\w+\()*(shedlock_\w+)")
+"""What is aggregated by which labels, perhaps within functions."""
 SELECTOR = re.compile(r"\b(shedlock_\w+)\{([^}]*)\}")
 IN_TEXT = re.compile(r"\{\{ ?\$labels\.(\w+)")
 
 urlpatterns = [path("metrics", MetricsView.as_view(public=True))]
 
 
-def rules() -> list[dict[str, Any]]:
+def all_rules() -> list[dict[str, Any]]:
     groups = yaml.safe_load((FOLDER / "alerts.yml").read_text(encoding="utf-8"))
     return [rule for group in groups["groups"] for rule in group["rules"]]
+
+
+def rules() -> list[dict[str, Any]]:
+    """Return the rules that raise an alert; the others record a series for them."""
+    return [rule for rule in all_rules() if "alert" in rule]
 
 
 def dashboard() -> dict[str, Any]:
@@ -60,7 +68,7 @@ def queries() -> list[str]:
 
 
 def expressions() -> list[str]:
-    return [*(rule["expr"] for rule in rules()), *queries()]
+    return [*(rule["expr"] for rule in all_rules()), *queries()]
 
 
 @pytest.fixture
@@ -93,9 +101,10 @@ def test_expression_asks_for_what_there_is(
     """Each metric is exposed under that very name, and has the labels asked for."""
     metrics = METRIC.findall(expression)
     assert metrics
-    for metric in metrics:
-        assert metric in exposed
-        assert grouped_by(expression) <= exposed[metric]
+    assert exposed.keys() >= set(metrics)
+    assert grouped_by(expression) <= set().union(*map(exposed.get, metrics))
+    for grouped, metric in AGGREGATED.findall(expression):
+        assert set(grouped.split(", ")) <= exposed[metric]
     for metric, matched in SELECTOR.findall(expression):
         assert set(re.findall(r"(\w+) ?=", matched)) <= exposed[metric]
 
@@ -147,8 +156,28 @@ def test_alerts_have_names_of_their_own() -> None:
     """No two rules are called alike, and the three cases that matter are there."""
     names = [rule["alert"] for rule in rules()]
     assert len(set(names)) == len(names)
-    for case in ("Stuck", "Failing", "Overdue"):
+    for case in ("TooLong", "Failing", "Overdue"):
         assert any(case in name for name in names)
+
+
+def test_each_rule_survives_a_failed_scrape() -> None:
+    """Each metric is read over several scrapes, except by the rules on other rules."""
+    for rule in all_rules():
+        bare = re.sub(r"provider_lock:\w+:max", "", rule["expr"])
+        for metric in METRIC.findall(bare):
+            assert re.search(rf"_over_time\({metric}(\{{.*?\}})?\[4m\]\)", bare)
+            assert not re.search(rf"(?<!_over_time\(){metric}\b", bare)
+        if "for" in rule:
+            assert parse_duration(rule["for"]) > parse_duration("4m")
+
+
+def test_panels_draw_few_locks() -> None:
+    """A panel with a line or a bar for each lock has a bound."""
+    targets = [target for panel in dashboard()["panels"] for target in panel["targets"]]
+    of_locks = [each["expr"] for each in targets if "{{lock}}" in each["legendFormat"]]
+    assert len(of_locks) > 10
+    for expression in of_locks:
+        assert re.search(r"\b(top|bottom)k\(20, ", expression), expression
 
 
 def test_panels_do_not_overlap() -> None:
@@ -217,3 +246,45 @@ def test_alerts_fire_when_they_should(tmp_path: Path) -> None:
     played = (tmp_path / PLAYED).read_text(encoding="utf-8")
     for rule in rules():
         assert f"alertname: {rule['alert']}\n" in played
+
+
+@needs("promtool")
+def test_dashboard_asks_in_promql(tmp_path: Path) -> None:
+    """Each query of a panel can be parsed."""
+    targets = [target for panel in dashboard()["panels"] for target in panel["targets"]]
+    recorded = [
+        {"record": f"panel:{number}", "expr": target["expr"]}
+        for number, target in enumerate(targets)
+    ]
+    file = tmp_path / "panels.yml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "a", "rules": recorded}]}))
+    done = subprocess.run(
+        ["promtool", "check", "rules", file], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@needs("promtool")
+@pytest.mark.parametrize("failed", FAILED_SCRAPES)
+def test_each_fault_raises_its_alert_alone(failed: str, tmp_path: Path) -> None:
+    """It fires without a gap until the end, and nothing fires in the hour before it."""
+    shutil.copy(FOLDER / "alerts.yml", tmp_path)
+    tests = {
+        "rule_files": ["alerts.yml"],
+        "evaluation_interval": "1m",
+        "tests": [played(fault, FAILED_SCRAPES[failed]) for fault in FAULTS],
+    }
+    (tmp_path / PLAYED).write_text(yaml.safe_dump(tests), encoding="utf-8")
+    done = subprocess.run(
+        ["promtool", "test", "rules", PLAYED],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_each_alert_has_its_fault() -> None:
+    """No rule is left out of those that are played with failed scrapes."""
+    raised = {alert for fault in FAULTS for alert, _ in fault.alerts}
+    assert raised == {rule["alert"] for rule in rules()}

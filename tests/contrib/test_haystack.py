@@ -184,6 +184,6 @@ def test_failing_skip_reports_the_empty_index(library: Library) -> None:
     status, text = library.rebuild()
     assert (status, library.count()) == (75, 0)
     assert "CommandError: Lock 'update_index' is held by" in text
-    library.manage("shedlock", "release", "update_index", "--force")
+    library.manage("shedlock", "release", "update_index", "--force", "--reason", "test")
     assert library.rebuild()[0] == 0
     assert library.count() == 200

@@ -8,16 +8,27 @@ from urllib.parse import urlsplit
 
 import pytest
 import yaml
+from django.db.models import F
 from django.urls import path
 
 from django_shedlock import execute
 from django_shedlock.contrib.prometheus.views import MetricsView
+from django_shedlock.locks.pauses import FOREVER
 from django_shedlock.locks.status import RunOutcome
 from django_shedlock.models import LockRecord
 from django_shedlock.providers import get_provider
+from django_shedlock.providers.base import LockQuery
 from django_shedlock.sql.fields import DatabaseNow
-from tests.support.lateness import HOUR, be_on_time, be_overdue
-from tests.support.locks import MINUTE, Broken, end_run, expire, force_release, take
+from tests.support.lateness import DAY, HOUR, be_on_time, be_overdue
+from tests.support.locks import (
+    MINUTE,
+    Broken,
+    end_run,
+    expire,
+    force_release,
+    pause,
+    take,
+)
 from tests.support.paths import ROOT
 from tests.support.processes import Parent, worker
 from tests.support.prometheus import needs, prometheus
@@ -36,10 +47,13 @@ urlpatterns = [path("metrics", MetricsView.as_view(token=TOKEN))]
 
 INCIDENT = {
     ("ShedLockExpired", "killed"),
-    ("ShedLockJobSlow", "hung"),
+    ("ShedLockRunsTooLong", "hung"),
     ("ShedLockJobFailing", "failing"),
     ("ShedLockOverdue", "overdue"),
     ("ShedLockLost", "lost"),
+    ("ShedLockPaused", "paused"),
+    ("ShedLockRequestWaits", "asked"),
+    ("ShedLockUnrecorded", ""),
 }
 
 
@@ -64,7 +78,11 @@ def fail() -> None:
 
 
 def incident() -> None:
-    """Kill a worker, let jobs fail, hang, be overdue and lose their lock."""
+    """
+    Kill a worker, let jobs fail, hang, be overdue and lose their lock.
+
+    One is paused for two days, one is asked for in vain, one is not in the history.
+    """
     with worker(hold_and_wait) as held:
         assert held.heard() == "held"
         held.kill()
@@ -80,6 +98,15 @@ def incident() -> None:
     be_overdue("overdue")
     take("lost").release()
     end_run("lost", RunOutcome.LOST)
+    pause("paused", lasting=FOREVER)
+    moved = {each: F(each) - 2 * DAY for each in ("locked_at", "lock_until")}
+    LockRecord.objects.filter(name="paused").update(**moved)
+    provider = get_provider()
+    for name in ("asked", "unrecorded"):
+        execute(lambda: None, name)
+    provider.request_run("asked", "ada", "a customer waits")
+    LockRecord.objects.filter(name="asked").update(asked_at=DatabaseNow() - HOUR)
+    provider.note_unrecorded("unrecorded")
     take("running", lock_at_most_for=HOUR)
     take("free").release()
 
@@ -87,9 +114,12 @@ def incident() -> None:
 def cure() -> None:
     """Release what is held, and let the jobs succeed."""
     provider = get_provider()
-    for name in ("killed", "hung"):
+    for name in ("killed", "hung", "paused"):
         assert force_release(provider, name)
-    for name in ("killed", "failing", "hung"):
+    [asked] = provider.statuses(LockQuery(requested=True))
+    assert asked.job.asked_at is not None
+    assert provider.withdraw_request("asked", asked.job.asked_at)
+    for name in ("killed", "failing", "hung", "unrecorded"):
         execute(lambda: None, name)
     be_on_time("overdue")
 

@@ -3,10 +3,17 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
+from django_shedlock.clocks import aware
 from django_shedlock.locks.own import OWN_LOCK_PATTERNS, is_own_lock
-from django_shedlock.locks.status import NOT_FREE, LockState, LockStatus
+from django_shedlock.locks.status import (
+    NEEDS_LOOK,
+    NOT_FREE,
+    URGENCY_ORDER,
+    LockState,
+    LockStatus,
+)
 from django_shedlock.providers.base import LockProvider, LockQuery
 from django_shedlock.registry.jobs import registered_by_name
 
@@ -28,9 +35,9 @@ def select(provider: LockProvider, grace: timedelta, most: int) -> SelectedLocks
     """
     Return all locks, or the ``most`` important ones if there are more.
 
-    Those that may need attention come first, and then the decorated jobs of this
-    process. ``grace`` is how long after its tick a job is overdue. Raises
-    ``LockProviderError`` if the store failed.
+    Those that may need attention come first, then the decorated jobs of this process,
+    then the locks that were acquired longest ago. ``grace`` is how long after its tick
+    a job is overdue. Raises ``LockProviderError`` if the store failed.
     """
     total = provider.count()
     if total <= most:
@@ -38,29 +45,49 @@ def select(provider: LockProvider, grace: timedelta, most: int) -> SelectedLocks
         return _selected(read, Counter(status.state for status in read))
     own = list(provider.statuses(LockQuery(patterns=OWN_LOCK_PATTERNS)))
     limit = most + len(own)
-    urgent = LockQuery(
-        states=NOT_FREE,
-        overdue_by=grace,
-        needs_look=True,
-        by_urgency=True,
-        limit=limit,
+    # A lock may be free and still have one of these faults.
+    faults = LockQuery(
+        overdue_by=grace, passed_over=True, requested=True, by_urgency=True, limit=limit
     )
-    found = list(provider.statuses(urgent))
-    read = _without_own(found)
-    if len(found) == limit:
-        states = Counter(
-            {state: provider.count(LockQuery(states=[state])) for state in NOT_FREE}
-        )
-        states.subtract(status.state for status in own if status.state in NOT_FREE)
-    else:  # all locks that were not read are free
-        states = Counter(status.state for status in read)
+    faulty = _by_name(provider.statuses(faults))
+    ranked = list(provider.statuses(LockQuery(by_urgency=True, limit=limit)))
+    states = Counter(status.state for status in _without_own(ranked))
+    if not ranked or not _is_calm(ranked[-1]):  # more locks may be in use
+        for state in NOT_FREE:
+            counted = provider.count(LockQuery(states=[state]))
+            states[state] = counted - sum(status.state is state for status in own)
     states[LockState.FREE] += max(0, total - len(own) - states.total())
-    read = read[:most]
-    if len(read) < most:
-        known = registered_by_name(provider.alias).keys()
-        jobs = sorted(known - {status.name for status in read})
-        read += provider.statuses(LockQuery(names=jobs[: most - len(read)]))
-    return _selected(read, states)
+    found = faulty | _by_name(ranked)
+    urgent = [
+        status
+        for status in found.values()
+        if status.name in faulty or not _is_calm(status)
+    ]
+    chosen = _by_name(sorted(urgent, key=lambda status: _place(status, grace)))
+    known = registered_by_name(provider.alias).keys()
+    jobs = sorted(known - chosen.keys())[: max(0, most - len(chosen))]
+    if jobs:
+        chosen |= _by_name(provider.statuses(LockQuery(names=jobs)))
+    # The others are free. Those that were acquired longest ago come first: a job that
+    # nobody starts any more is among them.
+    chosen = chosen | _by_name(ranked)
+    return _selected(list(chosen.values())[:most], states)
+
+
+def _is_calm(status: LockStatus) -> bool:
+    """Return whether the lock is free, and its last run needs no look."""
+    return URGENCY_ORDER[status.urgency(None)] == LockState.FREE
+
+
+def _place(status: LockStatus, grace: timedelta) -> tuple[int, datetime, str]:
+    urgency = status.urgency(grace)
+    if status.job.asked_at is not None:
+        urgency = min(urgency, URGENCY_ORDER.index(NEEDS_LOOK))
+    return urgency, aware(status.locked_at), status.name
+
+
+def _by_name(statuses: Iterable[LockStatus]) -> dict[str, LockStatus]:
+    return {status.name: status for status in _without_own(statuses)}
 
 
 def _without_own(statuses: Iterable[LockStatus]) -> list[LockStatus]:

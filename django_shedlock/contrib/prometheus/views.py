@@ -15,14 +15,17 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from django_shedlock import conf
-from django_shedlock.clocks import aware
+from django_shedlock.clocks import aware, clock_difference
 from django_shedlock.contrib.prometheus import label_of
 from django_shedlock.contrib.prometheus.selection import select
 from django_shedlock.locks.configuration import ZERO, default_duration
 from django_shedlock.locks.status import LockState, LockStatus
-from django_shedlock.providers import get_provider, provider_aliases
+from django_shedlock.models import LockRun
+from django_shedlock.providers import aliases_to_ask, get_provider
 from django_shedlock.providers.base import LockProvider
+from django_shedlock.registry.requests import age_of_request
 from django_shedlock.signals import logger
+from django_shedlock.sql.connections import read_rows
 from django_shedlock.views import MonitoringView
 
 Value = float | timedelta | datetime | None
@@ -58,18 +61,20 @@ class StoreCollector(Collector):
     """
     Collects metrics of the locks of all providers, whichever process holds them.
 
-    It reads records only, with one statement for their number and one for each page. If
-    there are more locks than ``SHEDLOCK_METRICS_MAX_LOCKS``, it reads the most urgent
-    locks, then those of the jobs that this process knows, with at most five more
-    statements. If a store fails, that is logged, and ``shedlock_store_up`` is 0. If
-    names share a label, their metrics are the number of locks, the longest time, the
-    newest run and success, the most failures, and the soonest tick.
+    It sends one statement for the store's clock, one for the number of records, one for
+    each page of them, and one that looks whether the history can be read. If there are
+    more locks than ``SHEDLOCK_METRICS_MAX_LOCKS``, it reads the most urgent ones: with
+    three statements, one for the jobs that this process knows, and four more if not
+    all locks that are in use have a place. If a store fails, that is logged, and
+    ``shedlock_store_up`` is 0. If names share a label, their metrics are the number of
+    locks, the longest time, the newest run and success, the most failures, and the
+    soonest tick.
     """
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
         """Read the stores; never raise."""
         families = _families()
-        for alias in provider_aliases():
+        for alias in aliases_to_ask():
             found: dict[tuple[str, ...], list[float]] = defaultdict(list)
             try:
                 for name, labels, value in _samples(get_provider(alias)):
@@ -99,6 +104,10 @@ class Metric(NamedTuple):
 
 STORE_METRICS = {
     "shedlock_store_up": Metric("Whether the locks can be read.", ()),
+    "shedlock_history_up": Metric("Whether the history of runs can be read.", ()),
+    "shedlock_clock_difference_seconds": Metric(
+        "How far the clock of the store is ahead of this host's; negative: behind.", ()
+    ),
     "shedlock_locks": Metric("Locks in each state.", ("state",)),
     "shedlock_locks_left_out": Metric(
         "Locks without metrics of their own: see SHEDLOCK_METRICS_MAX_LOCKS.", ()
@@ -136,6 +145,9 @@ STORE_METRICS = {
     "shedlock_requested": Metric(
         "Locks with a request for a run that has not begun.", combine=sum
     ),
+    "shedlock_requested_seconds": Metric(
+        "How long ago somebody asked for a run that has not begun; 0 if nobody did."
+    ),
     "shedlock_unrecorded": Metric(
         "Locks whose last run could not be written to the history.",
         combine=sum,
@@ -160,6 +172,8 @@ def _families() -> dict[str, GaugeMetricFamily]:
 
 def _samples(provider: LockProvider) -> Iterator[Sample]:
     grace = default_duration(conf.GRACE)
+    difference = clock_difference(provider.now)
+    yield "shedlock_clock_difference_seconds", [], difference
     selection = select(provider, grace, max(0, conf.METRICS_MAX_LOCKS.value))
     yield "shedlock_store_up", [], 1
     for state, count in selection.states.items():
@@ -174,6 +188,20 @@ def _samples(provider: LockProvider) -> Iterator[Sample]:
         if outcome is not None:
             yield "shedlock_last_outcome", [label, outcome], 1
     yield "shedlock_unreadable", [], unreadable
+    if provider.history_database is not None:
+        can_be_read = _can_read_history(provider.alias, provider.history_database)
+        yield "shedlock_history_up", [], can_be_read
+
+
+def _can_read_history(alias: str, using: str) -> bool:
+    # No run has this identity, so an index answers, however long the history is.
+    nothing = LockRun.objects.using(using).filter(locked_by="")
+    try:
+        read_rows(nothing, using)
+    except Exception as error:  # a history that is down hides no lock
+        logger.warning("The history of provider %r: %s", alias, error)
+        return False
+    return True
 
 
 def _values(status: LockStatus, grace: timedelta) -> dict[str, Value]:
@@ -190,6 +218,7 @@ def _values(status: LockStatus, grace: timedelta) -> dict[str, Value]:
         "shedlock_last_duration_seconds": job.last_duration,
         "shedlock_consecutive_failures": job.failures,
         "shedlock_requested": job.asked_at is not None,
+        "shedlock_requested_seconds": age_of_request(status) if job.asked_at else ZERO,
         "shedlock_unrecorded": job.is_unrecorded,
         "shedlock_next_tick_timestamp_seconds": status.next_tick,
     }
