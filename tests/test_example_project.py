@@ -21,7 +21,7 @@ from tests.support.example_project import (
     manage,
     new_database,
 )
-from tests.support.paths import MANAGE
+from tests.support.paths import MANAGE, ROOT
 from tests.support.waiting import PATIENCE, wait_for
 
 once = pytest.mark.once
@@ -75,6 +75,28 @@ for message in staging.iterdir():
 print(entry["schedule"])
 """
 """Sends what two beats send at a tick, and tells when that is."""
+LIST_OF_LOCKS = "django_shedlock_lockrecord_changelist"
+IN_LIST_OF_LOCKS = re.compile(r"http://127\.0\.0\.1:8000(/admin/\S+/)")
+FAULTS = """
+from example.incident import EXPECTED
+
+print(*(each.lock for each in EXPECTED if each.lock))
+"""
+HIDE_HISTORY = """
+from example.incident import HISTORY, HISTORY_AWAY, rename
+
+rename(HISTORY, HISTORY_AWAY)
+"""
+WITH_STOPPED_WORKER = """
+import sys
+from example.workers import Worker
+
+worker = Worker("stopped")
+worker.wait_until_ready()
+with worker.stopped():
+    print("stopped", flush=True)
+    sys.stdin.read()
+"""
 ENQUEUE = "from example.tasks import *; print(send_invoices.enqueue().status)"
 
 
@@ -114,6 +136,22 @@ def started_demo(environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]
     with subprocess.Popen(
         [sys.executable, str(MANAGE), "demo"],
         env={**environment, "EXAMPLE_LEASE": "1h"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as demo:
+        try:
+            yield demo
+        finally:
+            demo.kill()
+
+
+@contextmanager
+def started_incident(database: Database) -> Iterator[subprocess.Popen[str]]:
+    """Start an incident, which waits for Ctrl-C."""
+    with subprocess.Popen(
+        [sys.executable, str(MANAGE), "demo", "--incident"],
+        env=environment(**database.variables),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -239,6 +277,107 @@ def test_demo_fails_without_locks(database: Database) -> None:
     demo = manage("demo", environment=unlocked)
     assert demo.returncode == 1
     assert "ran 3 times" in demo.stderr
+
+
+def assert_incident_is_reported(database: Database) -> None:
+    """Each reader of the console reports each fault of the incident once."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.support.incident"],
+        env=environment(ROOT, **database.variables),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@once
+def test_incident_is_reported_by_each_reader(database: Database) -> None:
+    """Check, mail, post, first screen and metrics have all ten faults, each once."""
+    assert_incident_is_reported(database)
+
+
+@pytest.mark.postgres_only
+@pytest.mark.django_db
+def test_incident_on_postgresql(database: Database) -> None:
+    """With SHEDLOCK_EXAMPLE_DATABASE_URL each reader reports the same."""
+    assert_incident_is_reported(database)
+
+
+@once
+@pytest.mark.parametrize("moment", ["Ten things go wrong", "Ctrl-C ends"])
+def test_interrupted_incident_leaves_nothing_behind(
+    database: Database, make_hosts: Callable[..., Hosts], moment: str
+) -> None:
+    """Ctrl-C ends all processes, and deletes all locks, whenever it comes."""
+    with started_incident(database) as demo:
+        shown_until(moment, demo)
+        demo.send_signal(signal.SIGINT)
+        # The workers have this end of the pipe too: all have ended if it is closed.
+        rest, errors = demo.communicate(timeout=PATIENCE)
+    is_orderly = "The incident is over." in rest
+    assert is_orderly == (moment == "Ctrl-C ends")
+    assert demo.returncode == (0 if is_orderly else 130)
+    assert "Traceback" not in errors
+    listed = make_hosts().manage("shedlock", "list").ended()
+    assert "shop." not in listed
+
+
+@once
+def test_incident_comes_after_one_that_was_killed(
+    database: Database, make_hosts: Callable[..., Hosts]
+) -> None:
+    """It brings back the history that the killed one renamed, and lists its locks."""
+    hosts = make_hosts()
+    hosts.start(HIDE_HISTORY).ended()
+    shown = hosts.manage("demo", "--incident", "--no-wait").ended()
+    _, _, listed = shown.partition("What is wrong")
+    locks = hosts.start(FAULTS).ended().split()
+    assert len(locks) == 8
+    assert [listed.count(lock) for lock in locks] == [1] * 8
+    assert hosts.manage("shedlock", "history").ended() == "No runs yet.\n"
+
+
+@once
+def test_stopped_worker_ends_with_its_demo(database: Database) -> None:
+    """A worker that stands still can't see that the demo was killed, and ends too."""
+    with subprocess.Popen(
+        [sys.executable, str(MANAGE), "shell", "-c", WITH_STOPPED_WORKER],
+        env=environment(**database.variables),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as demo:
+        shown_until("stopped", demo)
+        demo.kill()
+        # The worker has this end of the pipe too: it has ended if it is closed.
+        demo.communicate(timeout=PATIENCE)
+    assert demo.returncode == -signal.SIGKILL
+
+
+@once
+def test_incident_needs_locks(database: Database) -> None:
+    """Without locks it can make no fault, and says so."""
+    unlocked = environment(**database.variables, SHEDLOCK_OFF="1")
+    demo = manage("demo", "--incident", environment=unlocked)
+    assert demo.returncode == 1
+    assert "unset SHEDLOCK_OFF" in demo.stderr
+
+
+@once
+def test_shown_addresses_are_those_of_the_list(
+    database: Database, make_hosts: Callable[..., Hosts]
+) -> None:
+    """What the README and the demo call the address of the locks leads there."""
+    hosts = make_hosts()
+    readme = MANAGE.with_name("README.rst").read_text(encoding="utf-8")
+    shown = hosts.manage("demo", "--incident", "--no-wait").ended()
+    for text in (readme, shown):
+        [address] = IN_LIST_OF_LOCKS.findall(text.replace("::", ""))
+        code = f"from django.urls import resolve; print(resolve({address!r}).url_name)"
+        assert hosts.start(code).ended() == f"{LIST_OF_LOCKS}\n"
 
 
 @once

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+import django
+
 BASE_DIR = Path(__file__).resolve().parent.parent
 
 
@@ -101,6 +103,14 @@ CRONJOBS = [
 SHEDLOCK_COMMANDS = {
     "clearsessions": {"lock_at_most_for": "1h", "lock_at_least_for": "1m"},
 }
+
+# Where the links in mails lead, and who gets them. They are printed in the terminal.
+SHEDLOCK_SITE_URL = "http://127.0.0.1:8000"
+ADMINS = ["admin@example.com" if django.VERSION >= (6,) else ("", "admin@example.com")]
+if django.VERSION >= (6, 1):
+    MAILERS = {"default": {"BACKEND": "django.core.mail.backends.console.EmailBackend"}}
+else:
+    EMAIL_BACKEND = "django.core.mail.backends.console.EmailBackend"
 
 # The demo needs neither Celery nor django.tasks. Without them their examples' modules
 # can't be imported.

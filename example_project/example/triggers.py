@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from django.conf import settings
 from django.core.management import call_command
 
-from example import jobs
+from example import jobs, shop
 
 
 @dataclass(frozen=True)
@@ -54,4 +54,5 @@ TRIGGERS = {
     ),
     "backup": Trigger("backup", "function", jobs.back_up),
     "endless-backup": Trigger("backup", "function", lambda: jobs.back_up(3600)),
+    **{name: Trigger(name, "function", job) for name, job in shop.JOBS.items()},
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 MANAGE = Path(__file__).resolve().parent.parent / "manage.py"
-READY, RAN, SKIPPED = "ready", "ran", "skipped"
+READY, RAN, SKIPPED, FAILED = "ready", "ran", "skipped", "failed"
 PATIENCE = 240
 """Seconds after which the demo fails because something is wrong."""
 
@@ -46,8 +47,26 @@ class Worker:
         self.process.stdin.flush()
 
     def outcome(self) -> str:
-        """Return whether the job ran or was skipped."""
-        return self._answer({RAN, SKIPPED})
+        """Return whether the job ran, failed, or was skipped."""
+        return self._answer({RAN, SKIPPED, FAILED})
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Let the worker stand still meanwhile, as a host that is suspended."""
+        # A stopped worker would not notice the end of the demo. The shell does, by the
+        # end of its input.
+        guard = subprocess.Popen(
+            ["sh", "-c", f"read line; kill -KILL {self.process.pid}"],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+        )
+        try:
+            self.process.send_signal(signal.SIGSTOP)
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
+            guard.kill()
+            guard.communicate()
 
     def kill(self) -> None:
         """End the worker as a host that loses power: at once, without clean-up."""

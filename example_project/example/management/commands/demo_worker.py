@@ -12,8 +12,9 @@ from typing import Any
 from django.core.management.base import BaseCommand
 
 from django_shedlock.signals import lock_not_acquired
+from example.shop import CardDeclined
 from example.triggers import TRIGGERS
-from example.workers import RAN, READY, SKIPPED
+from example.workers import FAILED, RAN, READY, SKIPPED
 
 
 class Command(BaseCommand):
@@ -39,7 +40,7 @@ class Command(BaseCommand):
 
 
 def outcome(fire: Callable[[], None]) -> str:
-    """Start a job, and return whether it ran; a skip prints nothing."""
+    """Start a job, and return what came of it; a skip prints nothing."""
     skips: list[str] = []
 
     def skip(**kwargs: Any) -> None:
@@ -48,6 +49,8 @@ def outcome(fire: Callable[[], None]) -> str:
     lock_not_acquired.connect(skip)
     try:
         fire()
+    except CardDeclined:
+        return FAILED
     finally:
         lock_not_acquired.disconnect(skip)
     return SKIPPED if skips else RAN
