@@ -17,6 +17,7 @@ from django_shedlock.durations import format_left
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.execution.operators import (
     OperatorAction,
+    end_of_pause,
     force_release,
     reason_of_refusal,
 )
@@ -25,6 +26,7 @@ from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider, provider_aliases
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.schedules.state import Trigger
+from django_shedlock.scrubbing import scrubbed
 
 if TYPE_CHECKING:  # in Django itself they take no parameters
     AnyModelAdmin = ModelAdmin[Any]
@@ -243,6 +245,8 @@ class LockAdmin(ReadOnlyAdmin):
     def remaining(self, record: Any) -> str:
         """Return what is left of the lease."""
         status = record.status
+        if status.is_endless:
+            return end_of_pause(status)
         return format_left(status.remaining) if status.state.is_held else ""
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
@@ -303,7 +307,7 @@ class LockAdmin(ReadOnlyAdmin):
     ) -> Any:
         """Return what Django's own log says of it."""
         held_by, reason = form.cleaned_data["held_by"], form.cleaned_data["reason"]
-        return f"Released the lock. Holder: {held_by}. Reason: {reason}"
+        return f"Released the lock. Holder: {held_by}. Reason: {scrubbed(reason)}"
 
     def log_change(self, request: HttpRequest, obj: Any, message: Any) -> Any:
         """Write it to Django's own log, if it was done."""

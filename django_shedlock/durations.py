@@ -39,10 +39,7 @@ def parse_duration(value: Duration) -> timedelta:
     except OverflowError:
         duration = timedelta.max
     if duration is None:
-        raise ValueError(
-            f"{value!r} is not a duration: use a timedelta, a number of seconds, "
-            '"500ms", "30s", "1h30m", "2d" or "PT15M"'
-        )
+        raise ValueError(f"{value!r} {_advice(value)}")
     if not -LONGEST_DURATION <= duration <= LONGEST_DURATION:
         raise ValueError(f"{value!r} is more than a hundred years")
     return duration
@@ -57,6 +54,24 @@ def option_duration(option: str, value: Duration) -> timedelta:
     if duration < DURATION_UNITS["ms"]:
         raise ValueError(f"{option}={value!r} is too short: give it 1ms or more")
     return duration
+
+
+def _advice(value: object) -> str:
+    """Say what is wrong with a value that is no duration, and what helps."""
+    if not isinstance(value, str):
+        return (
+            "is not a duration: use a timedelta, a number of seconds, or a text such "
+            'as "30s" or "1h30m"'
+        )
+    if lacks_unit(value):
+        number = value.strip()
+        return f"has no unit: write {number}s or {number}m"
+    return 'is not a duration: use "500ms", "30s", "1h30m", "2d" or "PT15M"'
+
+
+def lacks_unit(text: str) -> bool:
+    """Return whether the text is a number without a unit, as in ``"30"``."""
+    return bool(re.fullmatch(r"\d+(?:\.\d+)?", text.strip(), re.ASCII))
 
 
 @lru_cache

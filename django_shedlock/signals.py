@@ -7,7 +7,7 @@ the name of another management command in whose ``handle()`` it happened, or ``N
 ``lock_force_released`` and ``lock_force_extended`` have ``action``, an
 ``OperatorAction``, and ``before``, the lock's status before it; the latter also
 ``lock_at_most_for``. The console sends ``lock_paused`` and ``lock_resumed`` with the
-``action``, its ``answer`` and, for a pause, ``lasting``.
+``action``, its ``answer``, the lock's status ``before`` and, for a pause, ``lasting``.
 
 ``lock_released`` also has ``released`` (false if the lock was no longer ours) and
 ``exception`` (what ended the body, or ``None``).
@@ -155,9 +155,17 @@ def log_lost(*, lock: Any, **kwargs: Any) -> None:
 
 
 @receiver(lock_force_released)
-def log_force_released(*, action: Any, **kwargs: Any) -> None:
+def log_force_released(*, action: Any, before: Any, **kwargs: Any) -> None:
     """Log at WARNING that an operator released a lock, whose job may still run."""
-    logger.warning("Lock %r was released %s.", action.name, _who_and_why(action))
+    if before.pause is not None:
+        _log_end_of_pause(action, before.pause)
+        return
+    logger.warning(
+        "Lock %r was released %s, held by %s.",
+        action.name,
+        _who_and_why(action),
+        before.locked_by,
+    )
 
 
 @receiver(lock_force_extended)
@@ -167,31 +175,43 @@ def log_force_extended(
     """Log at WARNING that an operator extended a lease."""
     # The lease before may have been longer.
     left = max(lock_at_most_for, before.remaining)
+    is_pause = before.pause is not None
     logger.warning(
-        "The lease of lock %r lasts for %s more: extended to at least %s from now %s.",
+        "The lease of lock %r lasts for %s more: extended to at least %s from now %s, "
+        "%s.",
         action.name,
         format_left(left),
         format_duration(lock_at_most_for),
         _who_and_why(action),
+        _owned_pause(before.pause) if is_pause else f"held by {before.locked_by}",
     )
 
 
 @receiver(lock_paused)
-def log_paused(*, action: Any, **kwargs: Any) -> None:
-    """Log at WARNING that an operator paused a job."""
-    logger.warning("Lock %r: its job is %s.", action.name, action.locked_by)
+def log_paused(*, action: Any, before: Any, **kwargs: Any) -> None:
+    """Log at WARNING that an operator paused a job, and whose pause that replaces."""
+    former = None if before is None else before.pause
+    remark = "" if former is None else f" This replaces {_owned_pause(former)}."
+    text = "Lock %r: its job is paused %s.%s"
+    logger.warning(text, action.name, _who_and_why(action), remark)
 
 
 @receiver(lock_resumed)
-def log_resumed(*, action: Any, **kwargs: Any) -> None:
+def log_resumed(*, action: Any, before: Any, **kwargs: Any) -> None:
     """Log at WARNING that an operator resumed a job."""
-    logger.warning(
-        "Lock %r: its job was resumed %s.", action.name, _who_and_why(action)
-    )
+    _log_end_of_pause(action, before.pause)
+
+
+def _log_end_of_pause(action: Any, pause: Any) -> None:
+    text = "Lock %r: %s has ended, %s."
+    logger.warning(text, action.name, _owned_pause(pause), _who_and_why(action))
+
+
+def _owned_pause(pause: Any) -> str:
+    return f"{pause.operator}'s pause" if pause.operator else "an operator's pause"
 
 
 def _who_and_why(action: Any) -> str:
     operator = action.operator or "an operator"
     reason = f"because: {action.reason!r}" if action.reason else "without a reason"
-    holder = f", held by {action.locked_by}" if action.locked_by else ""
-    return f"by {operator}, {reason}{holder}"
+    return f"by {operator}, {reason}"

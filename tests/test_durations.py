@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -45,7 +46,7 @@ def test_duration_is_understood(value: Any, seconds: float) -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        *("", " ", "P", "PT", "10", "10 m", "m10", "10x", "1m1m", "10m!", "1h-5m"),
+        *("", " ", "P", "PT", "10 m", "m10", "10x", "1m1m", "10m!", "1h-5m"),
         *("1 00:00:00", "-5s", "½h", "١m"),
         *(None, True, [], float("nan"), float("inf"), b"10m"),
     ],
@@ -55,6 +56,15 @@ def test_anything_else_is_refused_by_value(value: Any) -> None:
     with pytest.raises(ValueError, match="is not a duration") as caught:
         parse_duration(value)
     assert repr(value) in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["10", "0", "1.5", " 10 "])
+def test_text_of_a_plain_number_is_refused_with_the_unit_to_add(text: str) -> None:
+    """Nobody knows whether the person who typed it meant seconds or minutes."""
+    number = text.strip()
+    message = f"{text!r} has no unit: write {number}s or {number}m"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        parse_duration(text)
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ class BeatConfig(AppConfig):
         from django_shedlock.beat.catch_up import CatchUp
         from django_shedlock.beat.cli import Beat
 
-        return [CatchUp, Beat]
+        return [Beat, CatchUp]
 
 
 def check_schedule(**kwargs: object) -> list[CheckMessage]:

@@ -2,12 +2,13 @@
 
 from argparse import ArgumentParser
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from django.core.management.base import CommandError
+from django.utils.translation import override
 
 from django_shedlock import conf
 from django_shedlock.beat.looks import job_of_ticks
@@ -17,7 +18,11 @@ from django_shedlock.clocks import local_text
 from django_shedlock.exceptions import LockProviderError, described
 from django_shedlock.execution.cancellation import is_ending
 from django_shedlock.execution.keep_alive import release_later
-from django_shedlock.execution.operators import OperatorAction, force_release
+from django_shedlock.execution.operators import (
+    OperatorAction,
+    condition,
+    force_release,
+)
 from django_shedlock.locks.configuration import (
     LockConfiguration,
     default_duration,
@@ -33,6 +38,7 @@ from django_shedlock.registry.jobs import Job
 from django_shedlock.registry.requests import (
     find_requests,
     has_request,
+    has_to_wait,
     jobs_by_name,
 )
 from django_shedlock.schedules.cron import Schedule
@@ -219,6 +225,8 @@ class CatchUp(base.Subcommand):
     """Runs overdue jobs, and those that an operator asked for."""
 
     name = "catch-up"
+    group = base.Group.RUN
+    example = "catch-up --dry-run"
     help = (
         "run the jobs that operators asked for in the admin, and each overdue job "
         "once, under its lock, for its newest tick only"
@@ -254,21 +262,21 @@ class CatchUp(base.Subcommand):
     ) -> None:
         overdue = failed = 0
         names = find_names(provider, name) if name else None
+        if verbosity and self.stderr.isatty():  # cron would mail it each time
+            self.report_needless(provider, include_expired)
         if dry_run:
-            known = jobs_by_name(provider)
-            for status in filter(has_request, find_requests(provider, names)):
-                if status.name in known:
-                    job = status.job
-                    asked = f"{job.asked_by} asked for a run: {job.asked_why}"
-                    self.stdout.write(
-                        terminal.printable(f"Lock {status.name!r}: {asked}")
-                    )
+            for status in requests_to_carry_out(provider, names):
+                self.write(terminal.printable(_answer_to(status)))
         else:
             for status, triggered in carry_out_requests(provider, names):
-                by = f"{status.job.asked_by} asked for it: {status.job.asked_why}"
                 if verbosity:
-                    self.stdout.write(terminal.printable(f"{triggered} {by}"))
+                    text = f"{triggered} {_asked(status, 'it')}"
+                    self.write(terminal.printable(text))
                 failed += triggered.has_failed
+            if verbosity:
+                asked = requests_to_carry_out(provider, names)
+                for status in filter(has_to_wait, asked):
+                    self.write(terminal.printable(_answer_to(status)))
 
         def release_expired(status: LockStatus) -> bool:
             is_included = matches_any(status.name, include_expired)
@@ -293,12 +301,62 @@ class CatchUp(base.Subcommand):
                     told += f" with {terminal.printable(described(caught_up.error))}"
                 self.stdout.write(told if caught_up.error else f"{told}.")
         if dry_run and not overdue:
-            self.stdout.write(
-                "No job is overdue."
-                if provider.keeps_ticks
-                else f"The provider {provider.alias!r} keeps no ticks, so it can't "
-                "tell which jobs are overdue."
-            )
+            self.write(_why_none(provider))
         if failed:
             message = f"Jobs that failed: {failed}."
             raise CommandError(message, returncode=base.ExitStatus.FAILED)
+
+    def report_needless(self, provider: LockProvider, patterns: Sequence[str]) -> None:
+        """Name the patterns that match no lock and no job: they may be misspelt."""
+        jobs = jobs_by_name(provider) if patterns else {}
+        for pattern in patterns:
+            has_job = any(matches_any(name, [pattern]) for name in jobs)
+            if not has_job and not base.has_match(provider, pattern):
+                text = base.needless_pattern("--include-expired", pattern)
+                self.stderr.write(text)
+
+
+def _why_none(provider: LockProvider) -> str:
+    """Say why no overdue job was found."""
+    if not conf.ENABLED.value:
+        return "With SHEDLOCK_ENABLED = False nothing is caught up."
+    if provider.keeps_ticks:
+        return "No job is overdue."
+    return (
+        f"The provider {provider.alias!r} keeps no ticks, so it can't tell which jobs "
+        "are overdue."
+    )
+
+
+def requests_to_carry_out(
+    provider: LockProvider, names: Collection[str] | None
+) -> Iterator[LockStatus]:
+    """
+    Return the locks with an open request whose job can be started here.
+
+    With ``SHEDLOCK_ENABLED = False`` there are none. Raises ``LockProviderError`` if
+    the store can't be read.
+    """
+    if not conf.ENABLED.value:
+        return
+    asked = list(filter(has_request, find_requests(provider, names)))
+    known = jobs_by_name(provider) if asked else {}
+    for status in asked:
+        job = known.get(status.name)
+        if job is not None and not job.needs_arguments:
+            yield status
+
+
+def _answer_to(status: LockStatus) -> str:
+    """Say what becomes of the request for the lock's job."""
+    if not has_to_wait(status):
+        return f"Lock {status.name!r}: {_asked(status, 'a run')}"
+    with override("en"):
+        why = condition(status)
+    return f"Lock {status.name!r}: its requested run waits, since {why}."
+
+
+def _asked(status: LockStatus, what: str) -> str:
+    """Say who asked for a run of the lock's job, and why."""
+    why = f": {status.job.asked_why}" if status.job.asked_why else "."
+    return f"{status.job.asked_by or 'An operator'} asked for {what}{why}"

@@ -19,6 +19,8 @@ class Beat(base.Subcommand):
     """Starts each job with a schedule at its ticks; see ``BeatLoop``."""
 
     name = "beat"
+    group = base.Group.RUN
+    example = "beat --jobs 8"
     help = "start each job with a schedule at its ticks, where there is no cron"
 
     @classmethod

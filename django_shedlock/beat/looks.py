@@ -9,7 +9,7 @@ from django_shedlock.clocks import aware
 from django_shedlock.locks.status import InterruptedBodyError, LockState, LockStatus
 from django_shedlock.locks.time_limits import TimeLimitExceeded
 from django_shedlock.registry.jobs import Job
-from django_shedlock.registry.requests import asked_at, has_request
+from django_shedlock.registry.requests import asked_at, has_request, has_to_wait
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import Start, Trigger
 
@@ -166,7 +166,7 @@ class Look:
     def _requested(self) -> Iterator[DueStart]:
         for name, job in self.jobs.startable.items():
             status = self.records.get(name)
-            if status is None or status.state.is_in_use or not has_request(status):
+            if status is None or has_to_wait(status) or not has_request(status):
                 continue
             start = Start(
                 Trigger.OPERATOR,

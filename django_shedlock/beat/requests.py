@@ -2,6 +2,8 @@
 
 from collections.abc import Collection, Iterator
 
+from django.utils.translation import override
+
 from django_shedlock import conf
 from django_shedlock.durations import format_duration
 from django_shedlock.exceptions import LockProviderError
@@ -15,6 +17,8 @@ from django_shedlock.registry.requests import (
     asked_at,
     find_requests,
     has_request,
+    has_to_wait,
+    is_forgotten,
     jobs_by_name,
 )
 from django_shedlock.registry.trigger import (
@@ -29,19 +33,19 @@ def open_requests(
     provider: LockProvider, names: Collection[str] | None = None
 ) -> list[LockStatus]:
     """
-    Return the locks with an open request, the oldest first; close expired requests.
+    Return the locks with an open request, the oldest first; close forgotten requests.
 
     With ``names``, look at these locks only. Raises ``LockProviderError`` if the store
     can't be read.
     """
     requests = find_requests(provider, names)
     for status in requests:
-        if not has_request(status):
-            _close_expired(provider, status)
+        if is_forgotten(status):
+            _close_forgotten(provider, status)
     return list(filter(has_request, requests))
 
 
-def _close_expired(provider: LockProvider, status: LockStatus) -> None:
+def _close_forgotten(provider: LockProvider, status: LockStatus) -> None:
     if provider.withdraw_request(status.name, asked_at(status)):
         logger.warning(
             "Lock %r: %s asked for a run of its job. The request has expired, because "
@@ -60,9 +64,9 @@ def carry_out_requests(
 
     With ``names``, carry out those for these locks only. Return for each lock its
     status before the run, and the result of the run. If several processes try, one of
-    them carries out a request. A request stays open while its lock is held. With
-    ``SHEDLOCK_ENABLED = False`` this does nothing. Raises ``LockProviderError`` if the
-    store can't be read.
+    them carries out a request. A request stays open while its lock is held, or has
+    expired. With ``SHEDLOCK_ENABLED = False`` this does nothing. Raises
+    ``LockProviderError`` if the store can't be read.
     """
     if not conf.ENABLED.value:
         return
@@ -75,8 +79,9 @@ def carry_out_requests(
                 "Lock %r: a run of its job is requested. The job is not known here.",
                 status.name,
             )
-        elif status.state.is_in_use:
-            why = condition(status)
+        elif has_to_wait(status):
+            with override("en"):
+                why = condition(status)
             logger.info("Lock %r: its requested run waits, since %s.", status.name, why)
         else:
             triggered = _carry_out(provider, status, job)

@@ -7,18 +7,21 @@ import os
 import signal
 from abc import ABC, abstractmethod
 from argparse import ArgumentParser, ArgumentTypeError
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from itertools import islice
 from typing import Any, ClassVar
 
 from django.core.management.base import CommandError, OutputWrapper
 from django.core.management.color import Style
 
+from django_shedlock.cli.terminal import printable
 from django_shedlock.durations import parse_duration
 from django_shedlock.execution.executor import SKIPPED_EXIT_STATUS
 from django_shedlock.execution.skips import operator_command
+from django_shedlock.locks.patterns import WILDCARD
+from django_shedlock.locks.pauses import FOREVER
 from django_shedlock.locks.status import LockStatus
 from django_shedlock.processes import child, guard, run
 from django_shedlock.providers import get_provider
@@ -26,11 +29,23 @@ from django_shedlock.providers.base import LockProvider, LockQuery
 
 # To find the nearest one, an unknown name is compared with at most this many others.
 COMPARED_NAMES_LIMIT = 1000
+HELP_WIDTH = 78
+"""Characters of a line of the help, where argparse does not wrap it."""
 
 
 def command(provider: LockProvider, subcommand: str, *words: str) -> str:
     """Return the line for a shell that calls this subcommand with these words."""
     return operator_command(provider.alias, subcommand, *words)
+
+
+def release_words(status: LockStatus) -> list[str]:
+    """
+    Return the words for ``command()`` that release the acquisition that has the lock.
+
+    While its lease runs they end with ``--reason``: a person has to say it.
+    """
+    words = ["release", status.name, "--held-by", status.locked_by]
+    return [*words, "--reason"] if status.state.is_in_use else words
 
 
 class ExitStatus(IntEnum):
@@ -70,14 +85,38 @@ class WrongCall(CommandError):
 WrongCall.__name__ = CommandError.__name__
 
 
+class Group(StrEnum):
+    """What subcommands are for, in the order in which ``--help`` shows them."""
+
+    LOOK = "Look"
+    ACT = "Act"
+    RUN = "Run"
+    TIDY = "Tidy up"
+
+
 class Subcommand(ABC):
-    """A subcommand: its name, its arguments, and what it does."""
+    """
+    A subcommand: its name, its arguments, and what it does.
+
+    ``--help`` shows it in its ``group``, with an ``example``: the words after
+    ``manage.py shedlock``, as in ``"show nightly"``. Each class that is called needs
+    all four attributes.
+    """
 
     name: ClassVar[str]
+    group: ClassVar[Group]
     help: ClassVar[str]
+    example: ClassVar[str]
     stdout: OutputWrapper
     stderr: OutputWrapper
     style: Style
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if hasattr(cls, "name"):
+            for attribute in ("group", "help", "example"):
+                if not hasattr(cls, attribute):
+                    raise TypeError(f"Subcommand {cls.name!r} needs {attribute!r}.")
 
     def __init__(self, stdout: OutputWrapper, stderr: OutputWrapper, style: Style):
         self.stdout, self.stderr, self.style = stdout, stderr, style
@@ -101,11 +140,11 @@ class Subcommand(ABC):
         self.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
 
 
-def add_names(parser: ArgumentParser) -> None:
-    """Add the names of locks."""
+def add_names(parser: ArgumentParser, *, is_required: bool = False) -> None:
+    """Add the names of locks; at least one if it ``is_required``."""
     parser.add_argument(
         "name",
-        nargs="*",
+        nargs="+" if is_required else "*",
         help='only of these locks; patterns as in "import:*" may be among them',
     )
 
@@ -116,10 +155,36 @@ def add_output(parser: ArgumentParser) -> None:
     add_switch(parser, "--json", "print JSON")
 
 
+def add_name(parser: ArgumentParser) -> None:
+    """Add the name of one lock."""
+    parser.add_argument("name", help="of the job's lock")
+
+
+def add_held_by(parser: ArgumentParser) -> None:
+    """Add the option that binds a change to one acquisition."""
+    parser.add_argument(
+        "--held-by",
+        metavar="IDENTITY",
+        default="",
+        help="do it only if this acquisition still has the lock; `show` names it",
+    )
+
+
 def add_reason(parser: ArgumentParser, *, is_required: bool = False) -> None:
-    """Add the option in which the operator says why."""
-    why = "why, for the log and receivers of the signal"
-    parser.add_argument("--reason", default="", required=is_required, help=why)
+    """Add the option in which the operator says why; a blank text is no reason."""
+    parser.add_argument(
+        "--reason",
+        type=_reason if is_required else str.strip,
+        default="",
+        required=is_required,
+        help="why, for the log and receivers of the signal",
+    )
+
+
+def _reason(text: str) -> str:
+    if reason := text.strip():
+        return reason
+    raise ArgumentTypeError("say why: the text is blank")
 
 
 def duration(text: str) -> timedelta:
@@ -154,6 +219,18 @@ def add_duration(
     )
 
 
+def add_lasting(parser: ArgumentParser, help: str) -> None:
+    """Add the option ``--for``, which is ``lasting`` in the code."""
+    parser.add_argument(
+        "--for",
+        dest="lasting",
+        metavar="DURATION",
+        type=duration,
+        default=FOREVER,
+        help=help,
+    )
+
+
 def operator() -> str:
     """Return the name of the system's user; a container's user may have no name."""
     try:
@@ -176,14 +253,61 @@ def find_status(provider: LockProvider, name: str) -> LockStatus:
     """Return the lock's status; raise ``CommandError`` if there is no such lock."""
     if (status := provider.status(name)) is not None:
         return status
+    raise _unknown_lock(provider, name)
 
+
+def find_statuses(provider: LockProvider, names: Sequence[str]) -> Iterator[LockStatus]:
+    """
+    Return the locks with these names, or that match these patterns, by name.
+
+    Raises ``CommandError`` for the first name or pattern that finds nothing.
+    """
+    for name in names:
+        check_name(provider, name)
+    return provider.statuses(LockQuery(patterns=tuple(names)))
+
+
+def check_name(provider: LockProvider, name: str) -> None:
+    """Raise ``CommandError`` if no lock has this name, or matches this pattern."""
+    if has_match(provider, name):
+        return
+    if WILDCARD.search(name):
+        raise unmatched_pattern(provider, name)
+    raise _unknown_lock(provider, name)
+
+
+def has_match(provider: LockProvider, pattern: str) -> bool:
+    """Return whether a lock has this name, or matches this pattern."""
+    if not WILDCARD.search(pattern):
+        return provider.status(pattern) is not None
+    return any(provider.statuses(LockQuery(patterns=(pattern,), limit=1)))
+
+
+def unmatched_pattern(provider: LockProvider, pattern: str) -> CommandError:
+    """Return the error that no lock matches the pattern."""
+    return CommandError(
+        f"No lock matches the pattern {pattern!r}. `{command(provider, 'list')}` "
+        "shows all of them.",
+        returncode=ExitStatus.UNKNOWN,
+    )
+
+
+def needless_pattern(option: str, pattern: str) -> str:
+    """Say that this value of an option has no effect now: it may be misspelt."""
+    return printable(f"{option} {pattern!r} matches no lock that is known.")
+
+
+def _unknown_lock(provider: LockProvider, name: str) -> CommandError:
     def candidates() -> Iterator[str]:
         for pattern in (f"{glob.escape(name[:3])}*", "*"):
             found = provider.statuses(LockQuery(patterns=(pattern,)))
             yield from (status.name for status in islice(found, COMPARED_NAMES_LIMIT))
 
-    raise CommandError(
-        f"There is no lock {name!r}.{nearest(name, candidates())} "
+    hint = nearest(name, candidates())
+    if WILDCARD.search(name):
+        hint = " It looks like a pattern, but a name is needed here."
+    return CommandError(
+        f"There is no lock {name!r}.{hint} "
         f"`{command(provider, 'list')}` shows all of them.",
         returncode=ExitStatus.UNKNOWN,
     )

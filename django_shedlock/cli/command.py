@@ -2,17 +2,25 @@
 
 import os
 import sys
-from argparse import SUPPRESS, ArgumentParser
+import textwrap
+from argparse import SUPPRESS, ArgumentParser, RawDescriptionHelpFormatter
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from django.apps import apps
 from django.core.exceptions import ImproperlyConfigured
-from django.core.management.base import BaseCommand, CommandError, DjangoHelpFormatter
+from django.core.management.base import (
+    BaseCommand,
+    CommandError,
+    CommandParser,
+    DjangoHelpFormatter,
+)
 from django.db import Error
 from django.utils.connection import ConnectionDoesNotExist
 
-from django_shedlock.cli.base import ExitStatus, Subcommand
+from django_shedlock.cli.base import HELP_WIDTH, ExitStatus, Group, Subcommand
 from django_shedlock.cli.history import History
 from django_shedlock.cli.listing import Listing
 from django_shedlock.cli.operators import Extend, Release
@@ -25,13 +33,14 @@ from django_shedlock.exceptions import (
     LockProviderError,
     ShedLockError,
 )
+from django_shedlock.execution.skips import PROGRAM
 from django_shedlock.providers import get_provider
 from django_shedlock.sql.errors import is_missing_table, migrate_command
 
 
 def subcommands() -> dict[str, type[Subcommand]]:
     """
-    Return all subcommands by name, in the order in which ``--help`` shows them.
+    Return all subcommands by name; ``--help`` keeps their order within a group.
 
     The config of an app may have ``shedlock_subcommands()``, which returns classes. A
     class with the name of a subcommand of the core takes its place.
@@ -49,6 +58,30 @@ def subcommands() -> dict[str, type[Subcommand]]:
 PROVIDER_HELP = (
     'alias in SHEDLOCK_PROVIDERS; by default "default", and for `check` all of them'
 )
+
+
+class HelpFormatter(DjangoHelpFormatter, RawDescriptionHelpFormatter):
+    """Keeps the lines of the list of subcommands, and those of examples."""
+
+
+def _listed(found: Mapping[str, type[Subcommand]]) -> str:
+    """Return the subcommands in groups, each with its example."""
+    width = max(map(len, found))
+    indent = " " * (width + 4)
+    lines = []
+    for group in Group:
+        lines += ["", f"{group.value}:"]
+        for each in found.values():
+            if each.group is group:
+                title = f"  {each.name:<{width}}  "
+                lines += textwrap.wrap(
+                    each.help,
+                    HELP_WIDTH,
+                    initial_indent=title,
+                    subsequent_indent=indent,
+                )
+                lines += [f"{indent}$ shedlock {each.example}"]
+    return "\n".join(lines)
 
 
 def _add_common_options(parser: ArgumentParser) -> None:
@@ -87,17 +120,27 @@ class Command(BaseCommand):
         "exits with the status of its command."
     )
 
+    def create_parser(
+        self, prog_name: str, subcommand: str, **kwargs: Any
+    ) -> CommandParser:
+        """Return the parser; its help keeps the lines of its texts."""
+        kwargs["formatter_class"] = HelpFormatter
+        return super().create_parser(prog_name, subcommand, **kwargs)
+
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.epilog = self.epilog
+        found = subcommands()
+        parser.description = f"{self.help}\n{_listed(found)}"
+        parser.epilog = textwrap.fill(self.epilog, HELP_WIDTH)
         parser.add_argument("--provider", help=PROVIDER_HELP)
-        commands = parser.add_subparsers(required=True, metavar="COMMAND")
-        for subcommand in subcommands().values():
-            own = commands.add_parser(
-                subcommand.name,
-                help=subcommand.help,
-                formatter_class=DjangoHelpFormatter,
-            )
+        commands = parser.add_subparsers(
+            required=True,
+            metavar="COMMAND",
+            help="one of these; `COMMAND --help` shows its options",
+        )
+        for subcommand in found.values():
+            own = commands.add_parser(subcommand.name, formatter_class=HelpFormatter)
             subcommand.add_arguments(own)
+            own.add_argument_group("example", f"{PROGRAM} {subcommand.example}")
             own.set_defaults(subcommand=subcommand)
             _add_common_options(own)
 

@@ -1,8 +1,8 @@
 """``manage.py shedlock history``."""
 
 from argparse import ArgumentParser
-from collections.abc import Iterator, Sequence
-from datetime import timedelta
+from collections.abc import Collection, Iterator, Sequence
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import ClassVar
 
@@ -10,29 +10,35 @@ from django.core.management.color import Style
 from django.utils.text import Truncator
 
 from django_shedlock.cli import base, json_output, terminal
-from django_shedlock.clocks import local_text
-from django_shedlock.durations import format_measured
-from django_shedlock.locks.patterns import WILDCARD
-from django_shedlock.locks.status import RunOutcome
+from django_shedlock.clocks import aware, local_text
+from django_shedlock.durations import format_measured, format_rough
+from django_shedlock.exceptions import LockProviderError
+from django_shedlock.locks.lock import split_identity
+from django_shedlock.locks.patterns import WILDCARD, matches_any
+from django_shedlock.locks.status import LockState, LockStatus, RunOutcome
 from django_shedlock.models import LockRun, LockRunQuerySet
 from django_shedlock.providers.base import LockProvider, LockQuery
 from django_shedlock.providers.database.reading import may_match
 from django_shedlock.sql.connections import read_rows
+
+NO_RUN_TEXT = "The history has no run of"
 
 
 class History(base.Subcommand):
     """Shows runs."""
 
     name = "history"
-    help = "show the last runs, the newest first"
+    group = base.Group.LOOK
+    example = "history --attention --since 1d"
+    help = "show the running and the last runs, the newest first"
     run_batch_size: ClassVar[int] = 500
 
     @classmethod
     def add_arguments(cls, parser: ArgumentParser) -> None:
         base.add_names(parser)
-        parser.add_argument(
-            "--outcome", choices=[outcome.value for outcome in RunOutcome]
-        )
+        outcomes = [outcome.value for outcome in RunOutcome]
+        running = LockState.RUNNING.value
+        parser.add_argument("--outcome", choices=[running, *outcomes])
         base.add_switch(
             parser,
             "--attention",
@@ -73,21 +79,67 @@ class History(base.Subcommand):
             runs = runs.since(since)
         runs = runs if json or traceback else runs.defer("exception_traceback")
         found = list(islice(self.iter_runs(runs, name, limit + 1), limit + 1))
+        if not attention and outcome in {None, LockState.RUNNING.value}:
+            ended = {run.locked_by for run in found}
+            found = [*self.running_runs(provider, name, ended), *found]
         shown = found[:limit]
-        for each in set(name).difference(run.name for run in shown):
-            # A lock may be known although it was pruned, or has no such run.
-            known = all_runs.of_lock(each, provider.alias).values_list("pk")[:1]
-            if not WILDCARD.search(each) and not read_rows(known, runs.db):
-                base.find_status(provider, each)
+        for each in name:
+            if not any(matches_any(run.name, [each]) for run in shown):
+                self.check_name(provider, each, all_runs)
         if json:
             json_output.write_json(self.stdout, map(run_as_dict, shown))
         elif shown:
             self.write(runs_table(self.style, shown, wide=wide, traceback=traceback))
             if len(found) > limit:
                 self.write("There are more runs: see --limit.")
+        elif outcome or attention or since is not None:
+            self.write("There are no such runs.")
+        elif name:
+            is_one = len(name) == 1 and not WILDCARD.search(name[0])
+            lines = [f"{NO_RUN_TEXT} {'it' if is_one else 'them'}."]
+            self.write("\n".join([*lines, *self.open_runs(provider, name)]))
         else:
-            is_filtered = name or outcome or attention or since
-            self.write("There are no such runs." if is_filtered else "No runs yet.")
+            self.write("No runs yet.")
+
+    def check_name(
+        self, provider: LockProvider, name: str, all_runs: LockRunQuerySet
+    ) -> None:
+        """Raise ``CommandError`` if no lock and no run is called so, or matches it."""
+        # A lock may be known although it was pruned, or has no such run.
+        if WILDCARD.search(name):
+            runs = all_runs.filter(provider=provider.alias)
+            is_known = base.has_match(provider, name) or any(
+                self.iter_runs(runs, [name], 1)
+            )
+        else:
+            newest = all_runs.of_lock(name, provider.alias).values_list("pk")[:1]
+            is_known = bool(read_rows(newest, all_runs.db))
+        if not is_known:
+            base.check_name(provider, name)
+
+    def open_runs(self, provider: LockProvider, names: Sequence[str]) -> list[str]:
+        """Return a sentence for each run of these locks that did not report its end."""
+        may_be_open = [LockState.EXPIRED, LockState.RUNNING]
+        wanted = LockQuery(patterns=tuple(names), states=may_be_open)
+        return [
+            terminal.printable(f"Lock {status.name!r}: {open_run_text(status)}")
+            for status in provider.statuses(wanted)
+            if status.unreported_run
+        ]
+
+    def running_runs(
+        self, provider: LockProvider, names: Sequence[str], ended: Collection[str]
+    ) -> list[LockRun]:
+        """Return the runs that go on, the newest first; none if the store fails."""
+        wanted = LockQuery(patterns=tuple(names), states=[LockState.RUNNING])
+        try:
+            found = [*filter(None, map(running_run, provider.statuses(wanted)))]
+        except LockProviderError as error:  # the history may be elsewhere
+            self.stderr.write(f"Runs that go on are not shown: {error}")
+            return []
+        # A run may have ended since the history was read.
+        found = [run for run in found if run.locked_by not in ended]
+        return sorted(found, key=started_at, reverse=True)
 
     def iter_runs(
         self, runs: LockRunQuerySet, names: Sequence[str], expected: int
@@ -104,6 +156,39 @@ class History(base.Subcommand):
             if len(read) < size:
                 return
             page = runs.filter(pk__lt=read[-1].pk)
+
+
+def open_run_text(status: LockStatus) -> str:
+    """Say which run of the lock did not report its end, and when that began."""
+    run = status.unreported_run
+    if run != status.locked_by:  # another program has acquired the lock since
+        return f"Its run as {run} has not reported its end."
+    began = local_text(status.locked_at)
+    return f"Its run as {run} began at {began} and has not reported its end."
+
+
+def running_run(status: LockStatus) -> LockRun | None:
+    """Return the lock's run that goes on, with its duration so far, if there is one."""
+    # Another program that shares the table opens no run.
+    is_ours = status.job.open_run == status.locked_by
+    if status.state is not LockState.RUNNING or not is_ours:
+        return None
+    host, pid = split_identity(status.locked_by)
+    return LockRun(
+        name=status.name,
+        locked_by=status.locked_by,
+        host=host,
+        pid=pid,
+        fencing_token=status.fencing_token,
+        started=status.locked_at,
+        duration=status.held_for,
+        outcome=status.state.value,
+    )
+
+
+def started_at(run: LockRun) -> datetime:
+    """Return when a run that goes on has begun."""
+    return aware(run.started)
 
 
 def last_runs(name: str, provider: str, using: str, limit: int) -> list[LockRun]:
@@ -139,6 +224,8 @@ def runs_table(
         row["OUTCOME"] = terminal.coloured(run.outcome)
         took = run.duration
         row["DURATION"] = "" if took is None else format_measured(took)
+        if run.ended is None and took is not None:
+            row["DURATION"] = f"{format_rough(took)} so far"
         told = run.exception_type.rpartition(".")[2]
         if wide:
             row["LOCKED BY"] = run.locked_by

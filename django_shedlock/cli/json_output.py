@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from django.core.management.base import OutputWrapper
 
 from django_shedlock.cli.terminal import ENDLESS_PAUSE_TEXT
-from django_shedlock.locks.status import JobState, LockStatus
+from django_shedlock.locks.status import JobState, LockState, LockStatus
 
 
 def status_as_dict(status: LockStatus, grace: timedelta) -> dict[str, object]:
@@ -19,6 +19,7 @@ def status_as_dict(status: LockStatus, grace: timedelta) -> dict[str, object]:
         "locked_by": status.locked_by,
         "locked_at": status.locked_at,
         "lock_until": status.lock_until,
+        "running_for": status.held_for if status.state is LockState.RUNNING else None,
         "remaining": None if status.is_endless else status.remaining,
         "remaining_reason": ENDLESS_PAUSE_TEXT if status.is_endless else "",
         "heartbeat_at": status.heartbeat_at,

@@ -18,7 +18,6 @@ from django_shedlock.cli import base, json_output, terminal
 from django_shedlock.durations import format_left
 from django_shedlock.exceptions import ShedLockError
 from django_shedlock.locks.configuration import ZERO, default_duration
-from django_shedlock.locks.patterns import WILDCARD
 from django_shedlock.locks.status import LockState, LockStatus
 from django_shedlock.providers.base import LockProvider, LockQuery
 
@@ -41,10 +40,9 @@ class ListedLocks:
         yield from self.provider.statuses(self.wanted)
 
     def check_names(self) -> None:
-        """Raise ``CommandError`` for an unknown name."""
+        """Raise ``CommandError`` for an unknown name, or a pattern without a lock."""
         for name in self.wanted.patterns:
-            if not WILDCARD.search(name):
-                base.find_status(self.provider, name)
+            base.check_name(self.provider, name)
 
     def as_dict(self, status: LockStatus) -> dict[str, object]:
         """Return a lock as JSON shows it."""
@@ -95,6 +93,8 @@ class Listing(base.Subcommand):
     """Shows locks."""
 
     name = "list"
+    group = base.Group.LOOK
+    example = "list --state running"
     help = "show locks"
     states: ClassVar[dict[str, LockState]] = {
         state.value.replace(" ", "-"): state for state in LockState

@@ -38,6 +38,8 @@ class Prune(base.Subcommand):
     """Deletes old rows."""
 
     name = "prune"
+    group = base.Group.TIDY
+    example = "prune --older-than 30d --dry-run"
     help = "delete old runs and, with --unused-for, records of unused locks"
 
     @classmethod

@@ -1,6 +1,7 @@
 """``manage.py shedlock run``."""
 
 import sys
+import textwrap
 from argparse import ArgumentParser
 from dataclasses import replace
 from datetime import timedelta
@@ -24,6 +25,8 @@ class Run(base.Subcommand):
     """Runs any program under a lock, and keeps the lock alive."""
 
     name = "run"
+    group = base.Group.RUN
+    example = "run nightly --lock-at-most-for 30m -- pg_dump shop"
     help = "run a command under a lock, or skip it"
     epilog = (
         "The exit status is the command's own. If a signal ended it, 128 plus the "
@@ -37,15 +40,25 @@ class Run(base.Subcommand):
     @classmethod
     def add_arguments(cls, parser: ArgumentParser) -> None:
         parser.usage = "%(prog)s NAME [options] -- COMMAND [ARGS ...]"
-        parser.epilog = cls.epilog
+        parser.epilog = textwrap.fill(cls.epilog, base.HELP_WIDTH)
         parser.add_argument("name", metavar="NAME", help="of the lock")
-        parser.add_argument("--lock-at-most-for", metavar="DURATION")
-        parser.add_argument("--lock-at-least-for", metavar="DURATION")
-        parser.add_argument(
+        base.add_duration(
+            parser,
+            "--lock-at-most-for",
+            "when the lock is released if its worker dies; "
+            "SHEDLOCK_DEFAULT_LOCK_AT_MOST_FOR by default",
+        )
+        base.add_duration(
+            parser,
+            "--lock-at-least-for",
+            "how long the lock is kept after a short run; "
+            "SHEDLOCK_DEFAULT_LOCK_AT_LEAST_FOR by default",
+        )
+        base.add_duration(
+            parser,
             "--wait",
-            metavar="DURATION",
-            default="0s",
-            help="how long to wait for a lock that is held; 0s by default",
+            "how long to wait for a lock that is held; 0s by default",
+            ZERO,
         )
         parser.add_argument(
             "--schedule",

@@ -7,10 +7,18 @@ from django.db import Error
 
 from django_shedlock import conf
 from django_shedlock.cli import base, json_output, terminal
-from django_shedlock.cli.history import last_runs, run_as_dict, runs_table
+from django_shedlock.cli.history import (
+    NO_RUN_TEXT,
+    last_runs,
+    open_run_text,
+    run_as_dict,
+    running_run,
+    runs_table,
+)
 from django_shedlock.clocks import aware, local_text
 from django_shedlock.durations import format_left, format_measured, format_rough
 from django_shedlock.locks.configuration import default_duration
+from django_shedlock.locks.patterns import WILDCARD
 from django_shedlock.locks.status import LockState, LockStatus, RunOutcome
 from django_shedlock.models import LockRun
 from django_shedlock.providers.base import LockProvider
@@ -19,23 +27,26 @@ from django_shedlock.sql.errors import describe
 
 
 class Show(base.Subcommand):
-    """Shows all that is known about one lock."""
+    """Shows all that is known about locks, one after the other."""
 
     name = "show"
+    group = base.Group.LOOK
+    example = 'show "billing.*"'
+    help = "show all that is known of a lock"
     runs: list[LockRun] | None = None
     run_limit = 5
-    help = "show all that is known of one lock"
+    is_past_readable: bool = True
 
     @classmethod
     def add_arguments(cls, parser: ArgumentParser) -> None:
-        parser.add_argument("name", help="of the lock")
+        base.add_names(parser, is_required=True)
         base.add_output(parser)
 
     def run(
         self,
         provider: LockProvider,
         *,
-        name: str,
+        name: list[str],
         json: bool,
         wide: bool,
         traceback: bool,
@@ -43,28 +54,71 @@ class Show(base.Subcommand):
     ) -> None:
         self.provider: LockProvider = provider
         self.wide: bool = wide
-        self.status: LockStatus = base.find_status(provider, name)
-        self.read_past(provider.history_database)
-        job = registered_by_name(provider.alias).get(name)
+        first, *others = name
+        # A name may look like a pattern, as "import[1]" does.
+        is_one = not others and not WILDCARD.search(first)
+        if others or not (is_one or provider.status(first)):
+            found = base.find_statuses(provider, name)
+        else:
+            found, is_one = iter([base.find_status(provider, first)]), True
+        if not json:
+            for number, status in enumerate(found):
+                if number:
+                    self.write("")
+                self.write(self.as_text(status, traceback=traceback))
+        elif is_one:
+            self.write(json_output.as_json(self.described(next(found))))
+        else:
+            json_output.write_json(self.stdout, map(self.described, found))
+
+    def read(self, status: LockStatus) -> None:
+        """Read what else is known of the lock."""
+        self.status: LockStatus = status
+        self.runs = None
+        self.read_past(self.provider.history_database)
+
+    @property
+    def shown_runs(self) -> list[LockRun] | None:
+        """The run that goes on and the last ones; ``None`` without a history."""
+        running = running_run(self.status)
+        ended = self.runs or []
+        # It may have ended since the lock was read.
+        if running is None or running.locked_by in {run.locked_by for run in ended}:
+            return self.runs
+        return [running, *ended]
+
+    def about(self) -> dict[str, str]:
+        """Return what the project says of the job, if its module is imported."""
+        job = registered_by_name(self.provider.alias).get(self.status.name)
         description, runbook = (job.description, job.runbook) if job else ("", "")
-        if json:
-            about = {"description": description, "runbook": runbook}
-            self.write(json_output.as_json({**about, **self.as_dict()}))
-            return
+        return {"description": description, "runbook": runbook}
+
+    def described(self, status: LockStatus) -> dict[str, object]:
+        """Return all that is known of the lock, as JSON shows it."""
+        self.read(status)
+        return {**self.about(), **self.as_dict()}
+
+    def as_text(self, status: LockStatus, *, traceback: bool) -> str:
+        """Return all that is known of the lock, for people."""
+        self.read(status)
         lines = self.first_lines()
-        facts = [("About", description), ("Runbook", runbook)]
+        about = self.about()
+        facts = [("About", about["description"]), ("Runbook", about["runbook"])]
         told = [each for each in facts if each[1]]
-        for title, fact in [*_facts(provider, self.status), *told]:
+        for title, fact in [*_facts(self.provider, status), *told]:
             text, role = (fact, "") if isinstance(fact, str) else fact
             shown_title = terminal.styled(self.style, "MIGRATE_LABEL", f"{title:<12}")
             text = terminal.styled(self.style, role, terminal.printable(text))
             lines.append(shown_title + text)
-        if self.runs:
-            how = {"wide": wide, "traceback": traceback}
-            lines += ["", runs_table(self.style, self.runs, **how, named=False)]
-        elif self.runs is not None:
-            lines += ["", "No runs yet."]
-        self.write("\n".join([*lines, *self.last_lines()]))
+        if runs := self.shown_runs:
+            how = {"wide": self.wide, "traceback": traceback}
+            lines += ["", runs_table(self.style, runs, **how, named=False)]
+        elif runs is not None:
+            text = f"{NO_RUN_TEXT} it."
+            if status.unreported_run not in {"", status.locked_by}:
+                text += f" {terminal.printable(open_run_text(status))}"
+            lines += ["", text]
+        return "\n".join([*lines, *self.last_lines()])
 
     def read_past(self, using: str | None) -> None:
         """
@@ -72,13 +126,14 @@ class Show(base.Subcommand):
 
         If the locks are in another store, a failure of that database is only reported.
         """
-        if using is None:
+        if using is None or not self.is_past_readable:
             return
         try:
             self.read_history(using)
         except Error as error:
             if self.provider.record_database is not None:
                 raise
+            self.is_past_readable = False
             self.stderr.write(
                 f"The history in database {using!r} can't be read: {describe(error)}"
             )
@@ -93,7 +148,7 @@ class Show(base.Subcommand):
         grace = default_duration(conf.GRACE)
         return {
             **json_output.status_as_dict(self.status, grace),
-            "runs": [run_as_dict(run) for run in self.runs or ()],
+            "runs": [run_as_dict(run) for run in self.shown_runs or ()],
         }
 
     def first_lines(self) -> list[str]:

@@ -16,6 +16,8 @@ class TriggerJob(base.Subcommand):
     """Runs a job now."""
 
     name = "trigger"
+    group = base.Group.ACT
+    example = 'trigger nightly --reason "the server is back"'
     help = (
         "run a job now, under its lock, even if its tick has been run, or if "
         "lock_at_least_for keeps the lock"

@@ -98,11 +98,13 @@ def refresh_ending(provider: LockProvider) -> None:
     locks = {lock.locked_by: lock for lock in soon if lock.is_active}
     names = {lock.name for lock in locks.values()}
     with suppress(LockProviderError):
-        for status in provider.statuses(LockQuery(names=names)) if names else ():
+        statuses = list(provider.statuses(LockQuery(names=names))) if names else []
+        answered_at = uptime()
+        for status in statuses:
             lock = locks.get(status.locked_by)
+            lease_end = answered_at + status.remaining.total_seconds()
             # By what the acquisition took, the lease is longer than the lock's count.
-            slack = timedelta(seconds=1)
-            if lock and status.remaining > lock.remaining() + slack:
+            if lock and lease_end > lock.lease_end + 1:
                 lock.refresh()
 
 

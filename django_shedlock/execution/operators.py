@@ -13,6 +13,7 @@ from django_shedlock.locks.configuration import ZERO, check_durations
 from django_shedlock.locks.pauses import Pause
 from django_shedlock.locks.status import LockState, LockStatus
 from django_shedlock.providers.base import LockProvider
+from django_shedlock.scrubbing import scrubbed
 from django_shedlock.signals import lock_force_extended, lock_force_released
 
 
@@ -22,7 +23,8 @@ class OperatorAction:
     One action on one lock: which lock, which operator, and why.
 
     With ``locked_by`` it is for that acquisition only, else for the one that the lock
-    has when the action begins. ``operator`` is a name for people, ``reason`` any text.
+    has when the action begins. ``operator`` is a name for people, ``reason`` any text;
+    ``SHEDLOCK_HISTORY_SCRUB`` takes secrets out of it.
     """
 
     provider: LockProvider
@@ -30,6 +32,10 @@ class OperatorAction:
     locked_by: str | None = None
     operator: str = ""
     reason: str = ""
+
+    def __post_init__(self) -> None:
+        # It goes to the log, the record, the history, the audit log, mails and chats.
+        object.__setattr__(self, "reason", scrubbed(self.reason))
 
     def look(self) -> LockStatus | None:
         """Return the lock; ``None`` if it has no record, or if the store fails."""
@@ -144,8 +150,41 @@ def reason_of_refusal(locked_by: str | None, after: LockStatus | None) -> str:
     why = condition(after)
     if after is None or locked_by in {None, after.locked_by}:
         return why
-    since = gettext("somebody has acquired it since you looked; %(why)s")
-    return since % {"why": why}
+    if not locked_by:  # nobody had acquired it when the operator looked
+        text = gettext("somebody has acquired it since you looked; %(why)s")
+    else:
+        text = gettext("%(given)s does not hold it; %(why)s")
+    return text % {"given": repr(locked_by), "why": why}
+
+
+def released_text(before: LockStatus) -> str:
+    """Say that the lock is released; ``before`` is its status before that."""
+    if before.pause is not None:
+        text = gettext(
+            "Lock %(name)s is released. This ends the pause by %(operator)s, because: "
+            "%(reason)s."
+        )
+    elif before.state.may_still_run:
+        text = gettext(
+            "Lock %(name)s is released. %(holder)s held it. Its job was not stopped. "
+            "If it still runs, the next start, or a catch-up, runs the job beside it."
+        )
+    else:
+        text = gettext("Lock %(name)s is released. %(holder)s held it.")
+    return text % {"name": repr(before.name), **details(before)}
+
+
+def extended_text(before: LockStatus, lock_at_most_for: timedelta) -> str:
+    """Say for how long the extended lock is held; ``before`` is its status before."""
+    if before.is_endless:
+        text = gettext("The job of lock %(name)s is paused %(end)s.")
+        text += " " + gettext("Its lease was longer than that already.")
+        return text % {"name": repr(before.name), "end": end_of_pause(before)}
+    text = gettext("Lock %(name)s is held for %(left)s more at the most.")
+    if before.remaining > lock_at_most_for:
+        text += " " + gettext("Its lease was longer than that already.")
+    left = format_left(max(lock_at_most_for, before.remaining))
+    return text % {"name": repr(before.name), "left": left}
 
 
 def details(status: LockStatus) -> dict[str, str]:

@@ -21,6 +21,11 @@ def operator_command(alias: str, subcommand: str, *words: str) -> str:
 
 def refusal(name: str, holder: LockHolder, advice: str) -> str:
     """Say who holds the lock and for how long, and then what helps."""
+    if holder.is_endless:
+        return (
+            f"Lock {name!r} is {holder.reason}, without an end. Its job does not run "
+            "until somebody resumes it."
+        )
     rest = f", for {format_left(holder.remaining)} more at the most"
     lasting = rest if holder.remaining else ""
     return f"Lock {name!r} is {holder.reason}{lasting}. {advice}"

@@ -27,22 +27,25 @@ def prune_runs(
     With ``None`` those of all providers. A ``dry_run`` only counts. Raises
     ``django.db.Error`` if the database failed.
     """
-    runs = LockRun.objects.using(using).older_than(older_than)
+    runs = LockRun.objects.using(using)
+    return prune_rows(runs, older_than, provider, dry_run=dry_run)
+
+
+def prune_rows(
+    rows: PastRowsQuerySet[Model],
+    older_than: timedelta,
+    provider: str | None = None,
+    *,
+    dry_run: bool = False,
+) -> int:
+    """Delete those of the rows that are so old; see ``prune_runs()``."""
+    old = rows.older_than(older_than)
     if provider is not None:
-        runs = runs.filter(provider=provider)
-    return prune_rows(runs, dry_run=dry_run)
-
-
-def prune_rows(rows: PastRowsQuerySet[Model], *, dry_run: bool = False) -> int:
-    """
-    Delete all of these rows; return how many.
-
-    A ``dry_run`` only counts. Raises ``django.db.Error`` if the database failed.
-    """
+        old = old.filter(provider=provider)
     if dry_run:
-        return run_here(rows.count, rows.db)
+        return run_here(old.count, old.db)
     deleted = 0
-    while batch := delete_batch(rows):
+    while batch := delete_batch(old):
         deleted += batch
     return deleted
 

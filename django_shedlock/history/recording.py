@@ -14,12 +14,13 @@ from django_shedlock import conf
 from django_shedlock.clocks import aware
 from django_shedlock.exceptions import LockProviderError, message_of
 from django_shedlock.history.retention import prune_after_write
-from django_shedlock.history.texts import fitting, scrubbed
+from django_shedlock.history.texts import fitting
 from django_shedlock.in_tests import is_only_connection
 from django_shedlock.locks.lock import Lock, split_identity
 from django_shedlock.locks.status import AbandonedRun, LockStatus, RunOutcome
 from django_shedlock.models import LockRun
 from django_shedlock.providers.base import LockProvider
+from django_shedlock.scrubbing import scrubbed
 from django_shedlock.signals import logger
 from django_shedlock.sql.compiling import (
     ASYNCHRONOUS_COMMIT,

@@ -405,6 +405,11 @@ class LockHolder:
         return is_running and self.locked_by in inherited_identities()
 
     @property
+    def is_endless(self) -> bool:
+        """Whether it is a pause without an end; its lease began some time ago."""
+        return Pause.parse(self.locked_by) is not None and self.remaining > FOREVER / 2
+
+    @property
     def has_run_tick(self) -> bool:
         """Whether it holds the lock no longer, but the tick was run."""
         return self.tick is not None and not self.remaining and not self.is_expired

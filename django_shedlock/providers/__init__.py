@@ -83,6 +83,14 @@ def provider_aliases() -> list[str]:
     return list(conf.PROVIDERS.value)
 
 
+def aliases_to_ask() -> list[str]:
+    """Return the aliases of all providers; with wrong settings only ``"default"``."""
+    try:
+        return provider_aliases() or ["default"]
+    except ImproperlyConfigured:  # get_provider() raises it again
+        return ["default"]
+
+
 @receiver(setting_changed)
 def forget_providers(*, setting: str, **kwargs: object) -> None:
     """Forget the providers after ``override_settings``, so that they are made again."""

@@ -31,7 +31,9 @@ class LockQuery:
     overdue, so it is wanted then.
 
     The order is that of the names. With ``by_urgency``, it is that of
-    ``LockStatus.urgency()``, and of equally urgent locks the oldest come first.
+    ``LockStatus.urgency()``, and of equally urgent locks the oldest come first. With
+    ``by_newest_start``, only locks with a schedule are wanted, and the one that was
+    acquired last comes first.
     """
 
     names: Collection[str] | None = None
@@ -46,6 +48,7 @@ class LockQuery:
     requested: bool = False
     """Did an operator ask for a run?"""
     by_urgency: bool = False
+    by_newest_start: bool = False
     limit: int | None = None
 
     def __post_init__(self) -> None:
@@ -70,16 +73,21 @@ class LockQuery:
         if self.requested:
             wanted.append(status.job.asked_at is not None)
         is_wanted = any(wanted) or not wanted
+        if self.by_newest_start and status.schedule is None:
+            return False
         return is_wanted and self.accepts_name(status.name)
 
     def select(self, statuses: Iterable[LockStatus]) -> list[LockStatus]:
         """Return the wanted locks of these, in the query's order: for small stores."""
-        key = self._urgency if self.by_urgency else attrgetter("name")
-        return sorted(filter(self.accepts, statuses), key=key)[: self.limit]
+        found = sorted(filter(self.accepts, statuses), key=attrgetter("name"))
+        if self.by_urgency:
+            found.sort(key=self._urgency)
+        elif self.by_newest_start:
+            found.sort(key=lambda status: aware(status.locked_at), reverse=True)
+        return found[: self.limit]
 
-    def _urgency(self, status: LockStatus) -> tuple[int, datetime, str]:
-        urgency = status.urgency(self.overdue_by)
-        return urgency, aware(status.locked_at), status.name
+    def _urgency(self, status: LockStatus) -> tuple[int, datetime]:
+        return status.urgency(self.overdue_by), aware(status.locked_at)
 
 
 ALL_LOCKS = LockQuery()

@@ -6,19 +6,23 @@ from datetime import datetime, timedelta
 from django_shedlock.clocks import aware
 from django_shedlock.locks.configuration import ZERO, full_name
 from django_shedlock.locks.own import CATCH_UP_LOCK
-from django_shedlock.locks.status import LockStatus
+from django_shedlock.locks.pauses import Pause
+from django_shedlock.locks.status import LockState, LockStatus
 from django_shedlock.providers.base import LockProvider, LockQuery
 from django_shedlock.registry.discovery import named_jobs
 from django_shedlock.registry.jobs import Job
 
 REQUEST_LIFETIME = timedelta(hours=1)
 """A request that nobody has carried out for so long is not carried out any more."""
+EXPIRED_REQUEST_AGE = timedelta(days=1)
+"""Until it is so old it stays on the record, so that who asked learns of it."""
 
 # Note [A request is on the record]
 # An operator's request is part of the lock's record. The host that starts the job
 # acquires the lock by an UPDATE that matches only while that request is there, and
 # that clears it. So of all hosts one runs the job, once. While the lock is held the
-# request waits, until it expires.
+# request waits, until it expires. It also waits while the run of an expired lock may
+# still go on: see Note [Expired locks].
 
 
 def jobs_by_name(provider: LockProvider) -> Mapping[str, Job]:
@@ -51,6 +55,20 @@ def has_request(status: LockStatus | None) -> bool:
     return age_of_request(status) < REQUEST_LIFETIME
 
 
+def has_to_wait(status: LockStatus) -> bool:
+    """Return whether a request waits: the job runs, may still run, or is paused."""
+    # See Note [A request is on the record].
+    if status.state is LockState.EXPIRED:
+        # Nobody can release a run beside which another service acquired the lock.
+        return status.unreported_run == status.locked_by
+    return status.state.is_in_use
+
+
+def is_forgotten(status: LockStatus) -> bool:
+    """Return whether the lock's request expired so long ago that it can be cleared."""
+    return age_of_request(status) >= EXPIRED_REQUEST_AGE
+
+
 def find_requests(
     provider: LockProvider, names: Collection[str] | None = None
 ) -> list[LockStatus]:
@@ -58,6 +76,14 @@ def find_requests(
     found = provider.statuses(LockQuery(names=names, requested=True))
     asked = [status for status in found if status.job.asked_at is not None]
     return sorted(asked, key=asked_at)
+
+
+def is_carried_out(provider: LockProvider) -> bool:
+    """Return whether a beat or a catch-up was seen lately, which carry out requests."""
+    status = provider.status(full_name(CATCH_UP_LOCK))
+    if status is None or Pause.parse(status.locked_by) is not None:
+        return False
+    return aware(status.clock) - aware(status.locked_at) < REQUEST_LIFETIME
 
 
 def last_catch_up(provider: LockProvider) -> datetime | None:

@@ -4,6 +4,8 @@ import time
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from django.utils.translation import override
+
 from django_shedlock.clocks import aware
 from django_shedlock.durations import format_measured
 from django_shedlock.exceptions import described
@@ -43,7 +45,8 @@ class TriggeredRun:
         if self.was_executed:
             took = format_measured(self.took)
             return f"The job of lock {self.name!r} has run, for {took}."
-        why = condition(self.status)
+        with override("en"):
+            why = condition(self.status)
         if self.status is not None and not self.status.state.is_held:
             why = f"{self.status.locked_by} held it, and has released it since"
         return f"The job of lock {self.name!r} was not started: {why}."
@@ -63,10 +66,7 @@ def trigger(action: OperatorAction, job: Job) -> TriggeredRun:
     start = start_of_operator(
         action, None if requested_at is None else aware(requested_at)
     )
-    triggered = start_for_operator(action, job, start)
-    if not triggered.was_executed:
-        logger.warning("%s", triggered)
-    return triggered
+    return start_for_operator(action, job, start)
 
 
 def start_of_operator(action: OperatorAction, request: datetime | None) -> Start:

@@ -57,6 +57,7 @@ class Parameter(models.Expression):
         takes = {
             models.CharField: True,
             models.BigIntegerField: True,
+            models.BooleanField: True,
             models.FloatField: True,
             models.DurationField: features.has_native_duration_field,
             UTCDateTimeField: features.supports_timezones,
@@ -90,6 +91,11 @@ def texts(*columns: str) -> dict[str, Parameter]:
 def number(name: str) -> Parameter:
     """Return the parameter of this name for an ``int``."""
     return Parameter(name, models.BigIntegerField())
+
+
+def flag(name: str) -> Parameter:
+    """Return the parameter of this name for a ``bool``."""
+    return Parameter(name, models.BooleanField())
 
 
 def seconds(name: str) -> Parameter:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # in Django itself the fields take no parameters
     Text = models.CharField[str, str]
     LongText = models.TextField[str, str]
     OptionalText = models.CharField[str | None, str | None]
+    Flag = models.BooleanField[bool, bool]
     Number = models.BigIntegerField[int, int]
     OptionalNumber = models.BigIntegerField[int | None, int | None]
     Count = models.IntegerField[int, int]
@@ -33,7 +34,7 @@ if TYPE_CHECKING:  # in Django itself the fields take no parameters
 else:
     Text, OptionalText, LongText = models.CharField, models.CharField, models.TextField
     Number = OptionalNumber = models.BigIntegerField
-    Count = models.IntegerField
+    Count, Flag = models.IntegerField, models.BooleanField
     OptionalFloat, Instant = models.FloatField, models.DateTimeField
     OptionalDuration = models.DurationField
 

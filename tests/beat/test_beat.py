@@ -38,7 +38,11 @@ from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.registry.jobs import registered_jobs
-from django_shedlock.registry.requests import REQUEST_LIFETIME, last_catch_up
+from django_shedlock.registry.requests import (
+    EXPIRED_REQUEST_AGE,
+    REQUEST_LIFETIME,
+    last_catch_up,
+)
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import Trigger
 from django_shedlock.sql.fields import DatabaseNow
@@ -57,7 +61,7 @@ from tests.support.beats import (
 )
 from tests.support.commands import run
 from tests.support.jobs import only_jobs_of, scheduled_jobs
-from tests.support.locks import pause, take
+from tests.support.locks import expire, pause, take
 from tests.support.operators import statements
 from tests.support.private_connections import counted_statements
 from tests.support.runs import is_alive
@@ -578,11 +582,13 @@ def test_request_is_started(still: type[Still]) -> None:
     assert due.start.request == LockRecord.objects.get(name="report").asked_at
 
 
-@pytest.mark.parametrize("holder", ["a run", "a pause"])
+@pytest.mark.parametrize("holder", ["a run", "an expired run", "a pause"])
 def test_request_for_a_held_lock_waits(still: type[Still], holder: str) -> None:
     """No process is started every few seconds for a job that can't run now."""
     get_provider().request_run("report", "ops", "at once, please")
-    take("report") if holder == "a run" else pause("report")
+    pause("report") if holder == "a pause" else take("report")
+    if holder == "an expired run":
+        expire("report")
     assert requested(still) == []
     assert get_provider().status("report").job.asked_by == "ops"
 
@@ -592,7 +598,11 @@ def test_expired_request_is_closed(
 ) -> None:
     """The beat starts nothing for it, and says so in the log, once."""
     get_provider().request_run("report", "ops", "at once, please")
-    LockRecord.objects.update(asked_at=DatabaseNow() - REQUEST_LIFETIME)
+    asked = LockRecord.objects.filter(name="report")
+    asked.update(asked_at=DatabaseNow() - REQUEST_LIFETIME)
+    assert requested(still) == []
+    assert get_provider().status("report").job.asked_at is not None
+    asked.update(asked_at=DatabaseNow() - EXPIRED_REQUEST_AGE)
     assert requested(still) == requested(still) == []
     assert get_provider().status("report").job.asked_at is None
     assert caplog.text.count("The request has expired") == 1

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from django.core.management import BaseCommand, CommandError, call_command
-from django.core.management.base import CommandParser
+from django.core.management.base import CommandParser, OutputWrapper
 from django.test import override_settings
 
 from django_shedlock import execute, hold, scheduler_lock, signals
@@ -26,7 +26,7 @@ from django_shedlock.registry.discovery import decorated_jobs
 from django_shedlock.registry.jobs import Job
 from django_shedlock.schedules.cron import Schedule
 from tests.support.clocks import daily_far_from_now
-from tests.support.commands import run
+from tests.support.commands import call, run
 from tests.support.jobs import DAILY, Jobs, make_late, ran, scheduled_jobs
 from tests.support.locks import Silent, configure, expire, status_of, try_from
 from tests.support.processes import Parent, worker
@@ -497,6 +497,20 @@ def test_names_choose_the_jobs() -> None:
     run("catch-up", "report", "digest now")
     assert ran == ["digest now", "report"]
     assert status_of(get_provider(), "failing").job.asked_at is not None
+
+
+def test_included_pattern_without_a_lock_is_noted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may be misspelt; that is no error. Cron does not mail it each time."""
+    words = ("catch-up", "--include-expired", "rep*", "--include-expired", "repotr*")
+    note = "--include-expired 'repotr*' matches no lock that is known.\n"
+    assert call(*words) == (0, "", "")
+    monkeypatch.setattr(OutputWrapper, "isatty", lambda self: True)
+    assert call(*words) == (0, "", note)
+    assert call(*words, "--verbosity", "0") == (0, "", "")
+    LockRecord.objects.all().delete()
+    assert call(*words, "--dry-run") == (0, "No job is overdue.\n", note)
 
 
 def test_unknown_name_is_refused() -> None:

@@ -16,13 +16,14 @@ from django.urls import reverse
 
 from django_shedlock import execute, scheduler_lock
 from django_shedlock.exceptions import LockProviderError
+from django_shedlock.locks.pauses import FOREVER
 from django_shedlock.locks.status import LockState
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.sql.fields import DatabaseNow
 from django_shedlock.testing import is_held
-from tests.support.locks import configure, status_of, take, take_from
+from tests.support.locks import configure, pause, status_of, take, take_from
 
 pytestmark = pytest.mark.django_db
 
@@ -68,6 +69,13 @@ def test_list_shows_state_holder_and_last_outcome(viewer: Client) -> None:
     assert lock.locked_by in page
     assert "running" in page
     assert "succeeded" in page
+
+
+def test_list_shows_no_end_of_an_endless_pause(viewer: Client) -> None:
+    """In the store its lease ends in a hundred years."""
+    pause("paused", lasting=FOREVER)
+    page = viewer.get(reverse(LIST)).content.decode()
+    assert '<td class="field-remaining">until it is resumed</td>' in page
 
 
 @pytest.mark.parametrize(
@@ -127,6 +135,16 @@ def test_release_needs_a_confirmation_and_a_reason(
     assert not LogEntry.objects.exists()
 
 
+def test_reason_is_stored_without_its_secrets(operator: Client) -> None:
+    """Django's own log keeps what an operator pasted, but no token."""
+    lock = take("nightly")
+    asked = {**SURE, "held_by": lock.locked_by, "reason": "token: s3cr3t"}
+    operator.post(page_of("nightly"), asked)
+    [entry] = LogEntry.objects.all()
+    assert "Reason: token: ***" in entry.change_message
+    assert "s3cr3t" not in entry.change_message
+
+
 def test_release_is_bound_to_the_holder_shown(operator: Client) -> None:
     """If somebody else has acquired the lock since, nothing is released."""
     shown = take("nightly").locked_by
@@ -136,7 +154,7 @@ def test_release_is_bound_to_the_holder_shown(operator: Client) -> None:
     newer = take("nightly")
     asked = {**SURE, "held_by": shown}
     told = operator.post(page_of("nightly"), asked, follow=True).content.decode()
-    assert "is not released: somebody has acquired it since you looked" in told
+    assert f"is not released: &#x27;{shown}&#x27; does not hold it; " in told
     assert newer.locked_by in told
     assert is_held("nightly")
     assert not LogEntry.objects.exists()

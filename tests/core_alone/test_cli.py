@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from datetime import timedelta
 
 import pytest
 from django.apps import apps
 from django.core.management import CommandError
+from django.utils.translation import override
 
 from django_shedlock import execute, scheduler_lock
+from django_shedlock.cli.base import operator
 from django_shedlock.cli.command import subcommands
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.sql.fields import DatabaseNow
 from django_shedlock.testing import is_held
 from tests.support.commands import run
-from tests.support.locks import take
+from tests.support.locks import expire, pause, take
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -46,7 +50,8 @@ def test_list_and_show() -> None:
     [shown] = json.loads(run("list", "--json"))
     assert (shown["name"], shown["state"]) == ("nightly", "running")
     assert "findings" not in shown
-    assert json.loads(run("show", "nightly", "--json"))["runs"] == []
+    [running] = json.loads(run("show", "nightly", "--json"))["runs"]
+    assert (running["outcome"], running["locked_by"]) == ("running", lock.locked_by)
     with pytest.raises(CommandError, match="There is no lock 'nigthly'. Did you mean"):
         run("list", "nigthly")
 
@@ -57,18 +62,126 @@ def test_history() -> None:
     assert "succeeded" in run("history", "nightly")
 
 
-def test_release_of_a_running_job_needs_force() -> None:
-    """Without it the error says what it means, and the status is 3."""
+def test_release_of_a_running_job_names_its_acquisition() -> None:
+    """Without that the error says what to do, and the status is 3."""
     lock = take("nightly")
     with pytest.raises(CommandError, match="its job is running as") as refused:
         run("release", "nightly")
     assert refused.value.returncode == 3
+    words = f"release nightly --held-by {lock.locked_by} --reason"
+    assert str(refused.value).endswith(f"python manage.py shedlock {words}")
+    with pytest.raises(CommandError, match="also needs --reason") as refused:
+        run("release", "nightly", "--held-by", lock.locked_by)
+    assert refused.value.returncode == 3
     assert is_held("nightly")
-    told = run("release", "nightly", "--force", "--reason", "its host is gone")
+    told = run(*words.split(), "its host is gone")
     assert f"is released. {lock.locked_by} held it" in told
-    assert "may still run" in told
+    assert "If it still runs, the next start" in told
     assert not is_held("nightly")
     assert LockRun.objects.get().outcome == "abandoned"
+
+
+def test_answers_are_in_english() -> None:
+    """The rest of the command is, whatever the project's language."""
+    lock = take("nightly")
+    with override("de"):
+        with pytest.raises(CommandError, match="its job is running as"):
+            run("release", "nightly")
+        told = run("extend", "nightly", "2h")
+        assert "is held for 2h more at the most" in told
+        words = ("--held-by", lock.locked_by, "--reason", "it is gone")
+        assert "is released" in run("release", "nightly", *words)
+
+
+def test_expired_lock_needs_no_reason() -> None:
+    """Its lease is over, so its acquisition is enough."""
+    lock = take("nightly")
+    expire("nightly")
+    with pytest.raises(CommandError, match="its lease is over") as refused:
+        run("release", "nightly")
+    words = f"release nightly --held-by {lock.locked_by}"
+    assert str(refused.value).endswith(f"python manage.py shedlock {words}")
+    assert "is released" in run(*words.split())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("release", "--reason", "its host is gone"), ("extend", "2h")],
+    ids=["release", "extend"],
+)
+def test_bound_command_spares_the_next_acquisition(words: tuple[str, ...]) -> None:
+    """The error says who holds the lock now; it hands out no other command."""
+    seen = take("nightly")
+    seen.release()
+    now = take("nightly")
+    name, *rest = words
+    with pytest.raises(CommandError) as refused:
+        run(name, "nightly", *rest, "--held-by", seen.locked_by)
+    assert str(refused.value).endswith(
+        f": '{seen.locked_by}' does not hold it; its job is running as {now.locked_by}."
+    )
+    assert refused.value.returncode == 3
+    now.refresh()
+    assert now.remaining() < timedelta(hours=1)
+
+
+def test_force_needs_a_reason() -> None:
+    """It takes the lock from whoever has it, so somebody says why."""
+    lock = take("nightly")
+    for words in (["--force"], ["--force", "--held-by", lock.locked_by]):
+        with pytest.raises(CommandError) as wrong:
+            run("release", "nightly", *words)
+        assert wrong.value.returncode == 2
+    assert is_held("nightly")
+    assert "is released" in run("release", "nightly", "--force", "--reason", "gone")
+
+
+@pytest.mark.parametrize("typed", ["nightly\n", "nigthly\n", "\n", ""])
+def test_force_asks_for_the_name_at_a_terminal(
+    typed: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another name, or the end of the input, leaves the lock alone."""
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    lock = take("nightly")
+    monkeypatch.setattr(sys, "stdin", Terminal(typed))
+    words = ("release", "nightly", "--force", "--reason", "gone")
+    if typed.strip() == "nightly":
+        assert "is released" in run(*words)
+    else:
+        with pytest.raises(CommandError, match="so nothing was done"):
+            run(*words)
+    assert is_held("nightly") is (typed.strip() != "nightly")
+    assert f"its job is running as {lock.locked_by}" in capsys.readouterr().out
+
+
+def test_log_of_a_released_pause_says_whose_it_was(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A pause is no holder, so nobody reads that it was held by one."""
+    pause("nightly")
+    told = run("release", "nightly", "--force", "--reason", "it has moved")
+    assert told == (
+        "Lock 'nightly' is released. This ends the pause by alice, because: the mail "
+        "server moves.\n"
+    )
+    assert caplog.messages == [
+        f"Lock 'nightly': alice's pause has ended, by {operator()}, because: 'it has "
+        "moved'."
+    ]
+
+
+def test_log_of_an_extended_pause_says_whose_it_is(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The line about the lease ends with the person who paused the job."""
+    pause("nightly")
+    run("extend", "nightly", "2h")
+    [line] = caplog.messages
+    assert line.endswith(f"by {operator()}, without a reason, alice's pause.")
 
 
 def test_release_of_a_kept_lock_needs_no_force() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import re
 import threading
 import time
@@ -30,6 +31,7 @@ from django_shedlock import (
     current_lock,
     execute,
     hold,
+    locks,
 )
 from django_shedlock.clocks import Backoff, uptime
 from django_shedlock.execution import keep_alive
@@ -52,6 +54,7 @@ from django_shedlock.testing.contract.harness import force_extend, status_of
 from tests.support.clocks import SleepingClock
 from tests.support.leases import (
     LONG_NOTICE,
+    age_own_count,
     beat_now,
     end_lease,
     end_own_count,
@@ -521,6 +524,32 @@ def test_lease_that_ends_while_the_store_is_asked_is_told(
         assert watch_lease(lock, notice)
         assert not watch_lease(lock, notice)
         assert lock.lost.is_set()
+
+
+def test_slow_refresh_makes_no_other_lease_look_extended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What the store answered about the others is as old as the answer."""
+    refreshed: list[str] = []
+    passed = 0.0
+
+    def refresh_slowly(lock: Lock) -> None:
+        nonlocal passed
+        refreshed.append(lock.name)
+        passed = THIRD.total_seconds()
+
+    with ExitStack() as stack:
+        first, second = (
+            stack.enter_context(hold(name, lock_at_most_for=LEASE))
+            for name in ("a", "b")
+        )
+        monkeypatch.setattr(Lock, "refresh", refresh_slowly)
+        monkeypatch.setattr(locks.lock, "uptime", lambda: uptime() + passed)
+        age_own_count(first, by=THIRD)
+        for lock in (first, second):
+            lock.provider.questions.add(lock, lambda: None, math.inf)
+        keep_alive.refresh_ending(first.provider)
+    assert refreshed == ["a"]
 
 
 def test_store_is_asked_once_before_each_end_of_the_lease(

@@ -16,6 +16,8 @@ from django_shedlock.execution.operators import (
     OperatorAction,
     force_extend,
     force_release,
+    reason_of_refusal,
+    released_text,
 )
 from django_shedlock.models import LockRun
 from django_shedlock.providers import get_provider
@@ -103,6 +105,33 @@ def test_free_and_unknown_locks_are_left_alone(sent: list[dict[str, Any]]) -> No
     assert not force_release(action())
     assert not force_extend(action(), HOUR)
     assert sent == []
+
+
+def test_refusal_names_what_was_given() -> None:
+    """An identity may be mistyped, so nothing is said of an acquisition since."""
+    lock = take("job")
+    status = get_provider().status("job")
+    running = f"its job is running as {lock.locked_by}"
+    assert reason_of_refusal(lock.locked_by, status) == running
+    assert reason_of_refusal(None, status) == running
+    assert reason_of_refusal("foo", status) == f"'foo' does not hold it; {running}"
+    # The page of the admin showed a lock that nobody had ever held.
+    since = f"somebody has acquired it since you looked; {running}"
+    assert reason_of_refusal("", status) == since
+    assert reason_of_refusal("foo", None) == "it has no record"
+
+
+def test_release_of_what_may_run_says_what_starts_beside_it() -> None:
+    """Only a lock whose job may still run is released with that warning."""
+    lock = take("job")
+    held = get_provider().status("job")
+    assert held is not None
+    warning = "If it still runs, the next start, or a catch-up, runs the job beside it."
+    assert released_text(held).endswith(f"Its job was not stopped. {warning}")
+    lock.release()
+    free = get_provider().status("job")
+    assert free is not None
+    assert warning not in released_text(free)
 
 
 def fail(*, is_done: bool) -> Any:

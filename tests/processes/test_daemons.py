@@ -283,7 +283,7 @@ def test_lost_lock_does_not_end_a_command_that_does_not_look(project: Project) -
     """Python can't interrupt it, so it goes on beside the next one, with a WARNING."""
     host = project.start("consume")
     project.next_daemon(1)
-    run("release", "consume", "--force")
+    run("release", "consume", "--force", "--reason", "test")
     wait_for(lambda: "Lock 'consume' lost" in project.log())
     project.start("consume")
     wait_for(lambda: project.noted("beside"))
@@ -297,7 +297,7 @@ def test_lost_lock_ends_a_daemon(project: Project, command: str) -> None:
     name = "consume" if wrapped else command
     host = project.start_wrapped() if wrapped else project.start(command)
     daemon = project.next_daemon(1)
-    run("release", name, "--force")
+    run("release", name, "--force", "--reason", "test")
     assert host.wait(PATIENCE) == (123 if wrapped else -signal.SIGTERM)
     assert not is_alive(daemon)
 

@@ -78,7 +78,7 @@ def test_lost_lock_ends_the_child(quick: Runner) -> None:
     script = "trap 'echo tidy; exit 0' TERM; echo begun; while :; do sleep 0.1; done"
     running = quick.start("job", "--kill-after", "1h", *sh(script))
     assert first_line(running) == "begun"
-    run("release", "job", "--force")
+    run("release", "job", "--force", "--reason", "test")
     out, err = running.communicate(timeout=PATIENCE)
     assert (running.returncode, out) == (123, "tidy\n")
     assert "Lock 'job' lost" in err
@@ -129,7 +129,7 @@ def test_loss_is_written_while_the_child_still_tidies_up(quick: Runner) -> None:
     script = "trap 'read go; exit 0' TERM; echo begun; while :; do sleep 0.1; done"
     running = quick.start("job", "--kill-after", "1h", *sh(script))
     assert first_line(running) == "begun"
-    run("release", "job", "--force")
+    run("release", "job", "--force", "--reason", "test")
     wait_for(lambda: LockRun.objects.get().lost_at)
     lost = LockRun.objects.get()
     assert lost.outcome == "lost"
@@ -149,7 +149,7 @@ def test_child_that_does_not_end_is_killed(quick: Runner) -> None:
     script = "trap '' TERM; echo $$; while :; do sleep 0.1; done"
     running = quick.start("job", "--kill-after", "3s", *sh(script))
     child = int(first_line(running))
-    run("release", "job", "--force")
+    run("release", "job", "--force", "--reason", "test")
     assert running.wait(PATIENCE) == 123
     assert not is_alive(child)
 
@@ -159,7 +159,7 @@ def test_grandchild_that_does_not_end_is_killed(quick: Runner) -> None:
     stubborn = "trap '' TERM; echo $$; exec sleep 600"
     running = quick.start("job", "--kill-after", "3s", *with_child(stubborn))
     grandchild = int(first_line(running))
-    run("release", "job", "--force")
+    run("release", "job", "--force", "--reason", "test")
     assert running.wait(PATIENCE) == 123
     wait_for(lambda: not is_alive(grandchild))
 
@@ -169,7 +169,7 @@ def test_wait_ends_with_the_last_of_what_the_command_started(quick: Runner) -> N
     tidying = "trap 'echo tidy; exit' TERM; echo begun; while :; do sleep 0.1; done"
     running = quick.start("job", "--kill-after", "1h", *with_child(tidying))
     assert first_line(running) == "begun"
-    run("release", "job", "--force")
+    run("release", "job", "--force", "--reason", "test")
     assert running.wait(PATIENCE) == 123
     assert first_line(running) == "tidy"
 
@@ -182,7 +182,7 @@ def test_first_process_of_a_container_waits_for_orphans(quick: Runner) -> None:
         "job", "--kill-after", "1h", *sh("sleep 600 & echo begun; wait")
     )
     assert first_line(running) == "begun"
-    run("release", "job", "--force")
+    run("release", "job", "--force", "--reason", "test")
     assert running.wait(PATIENCE) == 123
 
 
@@ -193,7 +193,7 @@ def test_daemon_goes_on(quick: Runner) -> None:
         "job", "--kill-after", "1s", *sh(f"{daemon} & exec sleep 600")
     )
     pid = int(first_line(running))
-    run("release", "job", "--force")
+    run("release", "job", "--force", "--reason", "test")
     assert running.wait(PATIENCE) == 123
     assert is_alive(pid)
     os.kill(pid, signal.SIGKILL)
@@ -250,7 +250,7 @@ def test_stopped_command_ends_as_well(quick: Runner) -> None:
     command = psutil.Process(int(first_line(running)))
     command.suspend()
     wait_for(lambda: command.status() == psutil.STATUS_STOPPED)
-    run("release", "job", "--force")
+    run("release", "job", "--force", "--reason", "test")
     assert first_line(running) == "tidy"
     assert running.wait(PATIENCE) == 123
 

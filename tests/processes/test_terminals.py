@@ -117,7 +117,7 @@ def test_lock_that_is_lost_while_it_is_stopped(
     wrapper, running = started_by(shell)
     shell.type(CTRL_Z)
     wait_for(lambda: is_stopped(wrapper) and is_stopped(running))
-    run("release", "job", "--force")
+    run("release", "job", "--force", "--reason", "test")
     shell.type("fg; echo status $?.\n")
     assert "tidy" in shell.read_until("status 123.")
 
@@ -174,7 +174,7 @@ def test_others_of_the_job_go_on(shell: Shell, command: list[str]) -> None:
     shell.run(["sh", "-c", f"sleep 600 & echo pid $!; {locked}; echo over"])
     beside = shell.number_after("pid ")
     wait_for(LockRecord.objects.exists)
-    run("release", "job", "--force")
+    run("release", "job", "--force", "--reason", "test")
     shell.read_until("over")
     assert is_alive(beside)
     os.kill(beside, signal.SIGKILL)

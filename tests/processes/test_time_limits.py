@@ -129,7 +129,7 @@ def test_lost_lock_counts_for_more_than_the_limit(
     limits = ("--time-limit", "1h", "--kill-after", "1h")
     running = quick.start("job", *limits, *sh(script))
     assert first_line(running) == "over"
-    run("release", "job", "--force")
+    run("release", "job", "--force", "--reason", "test")
     wait_for(lambda: LockRun.objects.filter(lost_at__isnull=False).exists())
     running.communicate("go\n", timeout=PATIENCE)
     assert running.returncode == 123

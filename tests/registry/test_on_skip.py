@@ -16,11 +16,12 @@ from django_shedlock import (
     hold,
     scheduler_lock,
 )
+from django_shedlock.locks.pauses import FOREVER
 from django_shedlock.registry.jobs import Job, decorated_job
 from django_shedlock.signals import lock_not_acquired
 from django_shedlock.testing import held_elsewhere
 from tests.support.jobs import DAILY, ran
-from tests.support.locks import take
+from tests.support.locks import pause, take
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -135,6 +136,18 @@ def test_start_by_name_answers_as_ever() -> None:
     with held_elsewhere("job"):
         assert [job and job.start() for job in jobs] == [False, False]
     assert [job and job.start() for job in jobs] == [True, True]
+
+
+def test_pause_without_an_end_is_no_duration() -> None:
+    """Nobody is told to wait for a hundred years."""
+    job = scheduler_lock("job", on_skip="fail")(note)
+    paused = pause("job", lasting=FOREVER)
+    with pytest.raises(LockNotAcquired) as refused:
+        job()
+    assert str(refused.value) == (
+        f"Lock 'job' is {paused.locked_by}, without an end. Its job does not run until "
+        "somebody resumes it."
+    )
 
 
 @pytest.mark.parametrize("on_skip", ["raise", None, True, ["fail"]])

@@ -11,8 +11,9 @@ import pytest
 from django.db import OperationalError, connection
 
 from django_shedlock import execute
+from django_shedlock.clocks import local_text
 from django_shedlock.console.models import LockAction
-from django_shedlock.console.operators import EXTEND, RELEASE, AuditedAction
+from django_shedlock.console.operators import AuditedAction, ExtendLease, ReleaseLock
 from django_shedlock.locks.status import LockState, RunOutcome
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider
@@ -83,7 +84,7 @@ def test_show(store: str) -> None:
     """A lock that is named is shown with its state, its runs and what was done."""
     take("job")
     asked = AuditedAction(get_provider(), "job", reason="a slow day")
-    assert EXTEND.carry_out(asked, lock_at_most_for=HOUR)
+    assert ExtendLease(lock_at_most_for=HOUR).carry_out(asked)
     add_run("job")
     status, printed, _ = call("show", "job")
     assert status == 0
@@ -156,7 +157,7 @@ def test_pause_and_resume(store: str) -> None:
 @pytest.mark.parametrize(
     "args",
     [
-        ("release", "job", "--force"),
+        ("release", "job", "--force", "--reason", "test"),
         ("extend", "job", "2h"),
         ("pause", "job", "--reason", "it moves"),
         ("resume", "job"),
@@ -205,14 +206,14 @@ def test_no_history_without_a_database(
     execute(lambda: None, "job")
     take("job")
     asked = AuditedAction(get_provider(), "job", reason="pod is gone")
-    assert RELEASE.carry_out(asked, running=True)
+    assert ReleaseLock().carry_out(asked)
     assert LockRun.objects.count() == LockAction.objects.count() == 0
     assert "because: 'pod is gone'" in caplog.text
     told = (2, "", "The provider 'default' keeps no history.")
     assert call("history", "job") == told
     take("job")
     # Nor does it say that the job never ran.
-    assert "No runs yet" not in call("show", "job")[1]
+    assert "The history has no run" not in call("show", "job")[1]
 
 
 def test_running_job_is_not_abandoned(store: str) -> None:
@@ -285,7 +286,8 @@ def test_check_tells_of_a_bad_run(store: str) -> None:
         execute(fail, "job")
     status, printed, _ = call("check")
     assert status == 1
-    assert "Lock 'job': Its last run failed with ValueError" in printed
+    at = local_text(status_of(get_provider(), "job").job.ended_at)
+    assert f"Lock 'job': Its last run failed at {at} with ValueError" in printed
 
 
 @pytest.mark.parametrize("store", ["database", "memory", "redis"], indirect=True)
@@ -335,5 +337,5 @@ def test_history_that_fails_hides_no_lock(store: str) -> None:
         status, printed, told = call("show", "job")
         assert status == 0
         assert re.search(r"^State +running$", printed, re.MULTILINE)
-        assert "No runs yet" not in printed
+        assert "The history has no run" not in printed
         assert told.startswith("The history in database 'default' can't be read: ")

@@ -54,6 +54,9 @@ def find(using: str, query: LockQuery) -> Iterator[LockStatus]:
         found = iter(query.select(found)) if query.by_urgency else found
     elif query.by_urgency:
         found = _most_urgent(records.by_urgency(query.overdue_by), query)
+    elif query.by_newest_start:
+        newest = records.order_by("-locked_at", "name")
+        found = iter(_read(newest[: query.limit]))
     else:
         found = _pages(records.order_by("name"))
     # Patterns are Python's; of those the database knows only parts. So are ticks: see
@@ -88,6 +91,8 @@ def wanted(using: str, query: LockQuery) -> LockRecordQuerySet:
         is_wanted |= may_have_passed_over()
     if query.requested:
         is_wanted |= Q(asked_at__isnull=False)
+    if query.by_newest_start:
+        records = records.filter(schedule__isnull=False)
     found: LockRecordQuerySet = records.filter(is_wanted, may_match(query.patterns))
     return found
 
