@@ -220,3 +220,33 @@ def test_one_module_knows_of_tests() -> None:
                 if WORDS_OF_TESTS.search(word) and word != "django_shedlock.in_tests":
                     found[path].add(word)
     assert found == MEANS_OTHER_TESTS
+
+
+ROWS_BY_KIND = {"console/monitoring/evidence.py"}
+"""Reads the rows of the audit log that are releases."""
+
+
+def kinds_in_tests(code: ast.AST) -> set[str]:
+    """Return the kinds of action that comparisons, sets and patterns mention."""
+    places = (ast.Compare, ast.Set, ast.MatchValue, ast.BinOp)
+    return {
+        node.attr
+        for place in ast.walk(code)
+        if isinstance(place, places)
+        for node in ast.walk(place)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "ActionKind"
+    }
+
+
+def test_no_module_tests_for_a_kind_of_action() -> None:
+    """What differs between operators' actions is in their classes."""
+    example = "if action.kind != ActionKind.RUN or found & {ActionKind.PAUSE}: pass"
+    assert kinds_in_tests(ast.parse(example)) == {"RUN", "PAUSE"}
+    found = {path for path, code in parsed_modules().items() if kinds_in_tests(code)}
+    assert found == ROWS_BY_KIND
+    templates = (ROOT / "django_shedlock").rglob("*.html")
+    texts = {path.name: path.read_text("utf-8") for path in templates}
+    by_kind = re.compile(r"(action|cure|button)\.kind")
+    assert [name for name, text in texts.items() if by_kind.search(text)] == []

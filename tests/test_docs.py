@@ -15,17 +15,18 @@ from docutils import nodes
 
 import django_shedlock
 from django_shedlock import ShedLockError, background, conf, signals, webhooks
-from django_shedlock.console.admin import actions, past
+from django_shedlock.console.admin import actions, filters, past, rows
 from django_shedlock.console.admin.base import CappedPaginator
-from django_shedlock.console.cli import check
+from django_shedlock.console.cli import telling
 from django_shedlock.console.links import RUNBOOK_URL
 from django_shedlock.console.monitoring import (
     health,
+    inspection,
     notices,
     search,
 )
-from django_shedlock.console.monitoring.findings import Kind
 from django_shedlock.console.monitoring.health import HealthCheck
+from django_shedlock.console.monitoring.kinds import Kind
 from django_shedlock.contrib.pings import apps
 from django_shedlock.contrib.slugs import slug_of
 from django_shedlock.history import recording, texts
@@ -220,15 +221,20 @@ NUMBERS = {
     "more than 10,000 locks may have findings": search.SEARCH_LOCK_LIMIT,
     "the most urgent first; 1,000 at the most": health.ANSWER_FINDING_LIMIT,
     "``keep_for``, 5 seconds by default": HealthCheck.keep_for.total_seconds(),
-    "100 new and 100 gone findings at the most": check.MAIL_FINDING_LIMIT,
-    "default cache keeps for 1 hour": notices.UNKEPT_REMINDER_INTERVAL.total_seconds()
-    / 3600,
-    "for 10 minutes, or for as long as it": notices.AWAY_MIN_DURATION.seconds / 60,
-    "as it lasted, up to 1 hour": notices.AWAY_MAX_DURATION.total_seconds() / 3600,
+    "100 of each kind at the most": telling.MAIL_NEWS_LIMIT,
+    "after 40 lines": telling.POSTED_LINE_LIMIT,
+    "cache remembers for 1 hour": notices.UNKEPT_REMINDER_INTERVAL.seconds / 3600,
+    "is told 1 hour after the last": notices.SAME_KIND_INTERVAL.seconds / 3600,
+    "has been away for 10 minutes": notices.RECOVERY_DELAY.seconds / 60,
+    "no host has started it for 5 minutes": inspection.REQUEST_REPORT_AGE.seconds / 60,
     "the first 2,000 characters of its message": texts.TEXT_MAX_LENGTH,
     "the last 16,000 of its traceback": recording.TRACEBACK_MAX_LENGTH,
     "an action takes 200 locks": actions.SELECTED_LOCK_LIMIT,
-    "it counts at most 10,000": CappedPaginator.most,
+    "the list counts at most 10,000": CappedPaginator.most,
+    "at most 200 locks that need attention": filters.LISTED_FINDING_LIMIT,
+    "a list of more than 5,000 locks": rows.WHOLE_REFRESH_LOCK_LIMIT,
+    "only in the newest 5,000 runs": past.SEARCHED_RUN_LIMIT,
+    "the filter offers the last 14": filters.DayFilter.offered_days,
     "how many of the last 100 that ended": past.STATISTICS_RUN_LIMIT,
     "are called for 8 of them at a time": background.Background.thread_limit,
     "with 5 seconds for each part of an answer": webhooks.POST_TIMEOUT_SECONDS,
@@ -248,6 +254,7 @@ WORDS = {
     "five": "5",
     "eight": "8",
     "ten": "10",
+    "forty": "40",
 }
 
 

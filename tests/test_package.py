@@ -37,7 +37,7 @@ schedules.expressions schedules.intervals schedules.state signals
 APP = """
 apps checks history history.recording history.retention history.texts in_tests models
 models.records models.runs registry.commands registry.discovery registry.flags
-registry.proposals sql sql.compiling sql.connections sql.errors sql.fields
+registry.proposals scrubbing sql sql.compiling sql.connections sql.errors sql.fields
 """
 """What every process of a project loads beside these."""
 ADMIN = "admin execution.operators"

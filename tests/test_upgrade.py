@@ -72,8 +72,19 @@ ROWS: dict[str, dict[str, Any]] = {
         "result": "done",
         "detail": "",
         "facts": "",
+        "process_is_gone": False,
     },
-    "shedlock_notice": {"provider": "default", "told": "[]", "version": 1},
+    "shedlock_notice": {
+        "key": "0" * 64,
+        "reader": "mail",
+        "provider": "default",
+        "lock": "held",
+        "kind": "failed",
+        "fact": f"failed {FORMER}",
+        "told_at": NOW,
+        "is_acknowledged": False,
+        "version": 1,
+    },
 }
 """What the first release wrote: all that has no default in the database."""
 

@@ -35,20 +35,22 @@ class ConsoleConfig(AppConfig):
 
     def shedlock_subcommands(self) -> "Sequence[type[Subcommand]]":
         """Add the console's subcommands to ``shedlock``, and what it adds to others."""
+        from django_shedlock.console.cli import operators
         from django_shedlock.console.cli.check import Check
         from django_shedlock.console.cli.listing import ListingWithFindings
-        from django_shedlock.console.cli.operators import (
-            AuditedTrigger,
-            action_commands,
-        )
         from django_shedlock.console.cli.prune import PruneWithActions
         from django_shedlock.console.cli.show import ShowWithFindings
 
         return [
             ListingWithFindings,
             ShowWithFindings,
-            *action_commands(),
+            operators.AuditedRelease,
+            operators.AuditedExtend,
+            operators.ResumeCommand,
+            operators.PauseCommand,
+            operators.AcknowledgeCommand,
+            operators.WithdrawCommand,
             PruneWithActions,
-            AuditedTrigger,
+            operators.AuditedTrigger,
             Check,
         ]

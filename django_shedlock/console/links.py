@@ -21,6 +21,15 @@ def has_catch_up() -> bool:
 
 def page_of_lock(alias: str, name: str) -> str:
     """Return the address of a lock's page in the admin; empty if that is not known."""
+    return _page(alias, "change", name)
+
+
+def page_of_list(alias: str) -> str:
+    """Return the address of the admin's list of locks; empty if that is not known."""
+    return _page(alias, "changelist")
+
+
+def _page(alias: str, page: str, *names: str) -> str:
     is_shown = get_provider(alias).record_database is not None
     site = _site() if is_shown and apps.is_installed("django.contrib.admin") else ""
     if not site:
@@ -28,10 +37,15 @@ def page_of_lock(alias: str, name: str) -> str:
     from django.contrib.admin.utils import quote  # needs the admin's apps
 
     with suppress(NoReverseMatch):
-        page = reverse("admin:django_shedlock_lockrecord_change", args=[quote(name)])
-        many = len(provider_aliases()) > 1
-        return f"{site}{page}{'?' + urlencode({'provider': alias}) if many else ''}"
+        view = f"admin:django_shedlock_lockrecord_{page}"
+        path = reverse(view, args=[quote(name) for name in names])
+        return f"{site}{path}{_query_of(alias)}"
     return ""
+
+
+def _query_of(alias: str) -> str:
+    many = len(provider_aliases()) > 1
+    return f"?{urlencode({'provider': alias})}" if many else ""
 
 
 def _site() -> str:

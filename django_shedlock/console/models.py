@@ -8,6 +8,7 @@ from django.utils.translation import pgettext_lazy
 
 from django_shedlock.models.runs import PastRowsQuerySet
 from django_shedlock.sql.fields import (
+    Flag,
     LockNameField,
     LongText,
     Number,
@@ -72,7 +73,8 @@ class LockAction(models.Model):
     It is written once, when the result is known.
     ``locked_by`` is the acquisition that it was about. ``began`` and ``ended`` are by
     the database's clock; ``detail`` says what came of it, in words. ``facts`` are those
-    of the findings that it acknowledges, one a line, ``until`` then or for good.
+    of the findings that it acknowledges, one a line, ``until`` then or for good. With
+    ``process_is_gone`` the operator has said so of their run.
     """
 
     name: LockNameField = LockNameField(
@@ -92,6 +94,9 @@ class LockAction(models.Model):
     result: Text = Text(pgettext_lazy("shedlock", "result"), max_length=20)
     detail: LongText = LongText(pgettext_lazy("shedlock", "detail"), blank=True)
     facts: LongText = LongText(pgettext_lazy("shedlock", "acknowledged"), blank=True)
+    process_is_gone: Flag = Flag(
+        pgettext_lazy("shedlock", "process is gone"), default=False
+    )
     until: UTCDateTimeField = UTCDateTimeField(
         pgettext_lazy("shedlock", "until"), null=True
     )
@@ -127,30 +132,31 @@ class LockAction(models.Model):
 
 class Notice(models.Model):
     """
-    Which findings of a provider were reported: a row of ``shedlock_notice``.
+    That a reader was told of a fact: a row of the table ``shedlock_notice``.
 
-    ``provider`` is its alias, and behind it the webhook, if they were reported to one.
-    ``told`` is JSON. The host that raises the ``version`` which it has read tells what
-    has changed, so that of several hosts one does. Its claim ends when it has told.
+    ``key`` is made from the reader, the provider, the lock and the fact. A host that
+    raises the ``version`` which it has read tells the reader, so of several hosts one
+    does: it claims that at ``claimed_at``, and has told at ``told_at``. ``gone_at`` is
+    when the finding was first away, and ``is_acknowledged`` whether the reader knows
+    that somebody acknowledged it.
     """
 
-    provider: LockNameField = LockNameField(
-        pgettext_lazy("shedlock", "provider"), primary_key=True, max_length=100
-    )
-    told: LongText = LongText(pgettext_lazy("shedlock", "told"), default="[]")
-    version: Number = Number(pgettext_lazy("shedlock", "version"), default=0)
-    claimed_at: UTCDateTimeField = UTCDateTimeField(
-        pgettext_lazy("shedlock", "claimed at"), null=True
-    )
+    key: LockNameField = LockNameField(primary_key=True, max_length=64)
+    reader: Text = Text(max_length=100)
+    provider: Text = Text(max_length=100)
+    lock: LockNameField = LockNameField(max_length=255, blank=True)
+    kind: Text = Text(max_length=20)
+    fact: LongText = LongText()
+    told_at: UTCDateTimeField = UTCDateTimeField(null=True)
+    claimed_at: UTCDateTimeField = UTCDateTimeField(null=True)
+    gone_at: UTCDateTimeField = UTCDateTimeField(null=True)
+    is_acknowledged: Flag = Flag(default=False)
+    version: Number = Number(default=0)
 
     class Meta:
         app_label = "shedlock_console"
         db_table: ClassVar[str] = "shedlock_notice"
-        verbose_name: "ClassVar[StrPromise]" = pgettext_lazy("shedlock", "notice")
-        verbose_name_plural: "ClassVar[StrPromise]" = pgettext_lazy(
-            "shedlock", "notices"
-        )
         default_permissions: ClassVar[tuple[str, ...]] = ()
 
     def __str__(self) -> str:
-        return str(self.provider)
+        return f"{self.reader}: {self.fact}"

@@ -15,6 +15,7 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 from django.urls import reverse
 
+from django_shedlock.console.admin import rows
 from django_shedlock.locks.status import LockState
 from django_shedlock.providers import get_provider
 from django_shedlock.testing.contract.harness import force_extend
@@ -111,13 +112,11 @@ class Console:
         self.find("button[name=index]").click()
 
     def refresh_soon(self) -> None:
-        """Let the page refresh itself every half second from now on."""
+        """Let the page refresh itself every half second or so from now on."""
         self.browser.execute_script(
-            "const start = window.setInterval;"
-            "window.turns = 0;"
-            "window.setInterval = (f) => start(() => { window.turns++; f(); }, 500);"
+            "document.querySelector('[data-shedlock-every]')"
+            ".dataset.shedlockEvery = '0.5';"
             "document.dispatchEvent(new Event('DOMContentLoaded'));"
-            "window.setInterval = start;"
         )
 
 
@@ -379,13 +378,103 @@ def test_refresh_can_be_paused(console: Console) -> None:
         "const real = window.fetch;"
         "window.asked = 0;"
         "window.fetch = (...given) => { window.asked++; return real(...given); };"
+        "window.turns = 0;"
+        "const start = window.setTimeout;"
+        "window.setTimeout = (turn, ms) =>"
+        "  start(() => { turn(); window.turns++; }, ms);"
     )
     console.refresh_soon()
-    console.until(lambda: bool(run("return window.turns > 2")))
+    console.until(lambda: bool(run("return window.turns")))
     assert run("return window.asked") == 0
     console.find(".shedlock-refresh button").click()
     console.until(lambda: bool(run("return window.asked")))
     run("localStorage.clear()")
+
+
+WATCHED_TIMERS = """
+window.pauses = [];
+const start = window.setTimeout;
+window.setTimeout = (turn, ms) => {
+    window.pauses.push(ms);
+    return start(turn, ms);
+};
+"""
+SLOW_ANSWERS = """
+const real = window.fetch;
+window.asked = 0;
+window.fetch = (...given) => {
+    window.asked++;
+    return new Promise((answer) => start(answer, arguments[0]))
+        .then(() => real(...given));
+};
+"""
+
+
+def test_refresh_follows_the_time_of_the_last_answer(console: Console) -> None:
+    """The server has at least ten times as long to rest, and ten seconds."""
+    console.log_in(*ALL)
+    console.open(LIST)
+    run = console.browser.execute_script
+    run(WATCHED_TIMERS + SLOW_ANSWERS, 1500)
+    again = "document.dispatchEvent(new Event('DOMContentLoaded'));"
+    run(again)
+    assert run("return window.pauses") == [10_000]
+    console.refresh_soon()
+    console.until(lambda: run("return window.pauses.length") > 2)
+    first, second, third = run("return window.pauses")
+    assert (first, second) == (10_000, 500)
+    assert third >= 15_000
+    assert run("return window.asked") == 1
+
+
+def test_hidden_page_asks_nothing(console: Console) -> None:
+    """A tab that nobody sees asks when it is shown again, unless it has just asked."""
+    console.log_in(*ALL)
+    console.open(LIST)
+    run = console.browser.execute_script
+    run(WATCHED_TIMERS + SLOW_ANSWERS, 0)
+    run(
+        "window.hides = true; window.turns = 0;"
+        "Object.defineProperty(document, 'hidden', {get: () => window.hides});"
+        "const watched = window.setTimeout;"
+        "window.setTimeout = (turn, ms) =>"
+        "  watched(() => { turn(); window.turns++; }, ms);"
+    )
+    console.refresh_soon()
+    console.until(lambda: bool(run("return window.turns")))
+    assert run("return window.asked") == 0
+    show = "document.dispatchEvent(new Event('visibilitychange'));"
+    run("document.querySelector('[data-shedlock-every]').dataset.shedlockEvery = '60';")
+    run("window.hides = false;" + show)
+    console.until(lambda: run("return window.pauses.at(-1)") >= 60_000)
+    asked = run("return window.asked")
+    run(show)
+    assert run("return window.asked") == asked == 1
+
+
+def test_long_list_refreshes_what_it_shows(
+    console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """States change and new findings come in; new locks and numbers need a reload."""
+    monkeypatch.setattr(rows, "WHOLE_REFRESH_LOCK_LIMIT", 3)
+    console.log_in(*ALL)
+    console.open(LIST)
+    console.until(lambda: STUCK in console.texts("th.field-shown_name"))
+    assert "Reload the page for new locks" in console.text(".shedlock-refresh")
+    running = console.text(".shedlock-running strong")
+    take("a.new")
+    take("b.dead")
+    expire("b.dead")
+    force_release(get_provider(), STUCK)
+    console.browser.execute_script("document.activeElement.blur()")
+    console.refresh_soon()
+    console.until(lambda: "b.dead" in console.texts("th.field-shown_name"))
+    console.until(lambda: "Updated" in console.text(".shedlock-refresh"))
+    assert "free" in console.row(STUCK).text
+    assert "a.new" not in console.texts("th.field-shown_name")
+    assert console.text(".shedlock-running strong") == running
+    console.open(LIST)
+    console.until(lambda: "a.new" in console.texts("th.field-shown_name"))
 
 
 def test_refresh_that_fails_is_said_aloud(console: Console) -> None:

@@ -54,7 +54,7 @@ def confirm(screen: Screen) -> None:
     [
         (STUCK, "Runs too long Its job has run for 2h"),
         (KILLED, "Expired Its lease ended at .*, but web-3:99:"),
-        (FAILING, r"Failed Its last run failed with .*, and 4 runs in a row"),
+        (FAILING, r"Failed Its last run failed at .* with .*, and 4 runs in a row"),
         (LATE, "Overdue Late by .*: the tick of .* has not succeeded"),
     ],
 )
@@ -93,7 +93,7 @@ def test_dead_and_hung_jobs_are_two_clicks_from_their_release(
     press(screen, name, "Release…")
     confirm(screen)
     assert state(name) is LockState.FREE
-    told = "Its last run has not reported its end"
+    told = "has not reported its end"
     # The release of an expired lock acknowledges that, so it needs nobody any more.
     assert (told in screen.text("#result_list")) is (name == STUCK)
 

@@ -11,7 +11,7 @@ from django.test import Client
 from django.urls import reverse
 
 from django_shedlock import execute
-from django_shedlock.console.operators import RELEASE, AuditedAction
+from django_shedlock.console.operators import AuditedAction, ReleaseLock
 from django_shedlock.providers import get_provider
 from tests.stores.conftest import DATABASE, MEMORY, RECORDED
 from tests.support.locks import configure, force_release, take, take_from
@@ -81,7 +81,7 @@ def test_store_that_is_down_hides_no_list(
         "default": {"BACKEND": DATABASE},
     }
     execute(lambda: None, "job")
-    RELEASE.carry_out(AuditedAction(get_provider(), "job"))
+    ReleaseLock(spare_running=True).carry_out(AuditedAction(get_provider(), "job"))
     assert listed(chief, page) == ["job"]
 
 
@@ -99,7 +99,7 @@ def test_history_has_all_stores(settings: Any, chief: Client, page: str) -> None
         execute(lambda: None, f"of {alias}", provider=alias)
         provider = get_provider(alias)
         take_from(provider, configure(f"of {alias}"))
-        assert RELEASE.carry_out(AuditedAction(provider, f"of {alias}"), running=True)
+        assert ReleaseLock().carry_out(AuditedAction(provider, f"of {alias}"))
     # A release by force accounts for the run, which has a row, too.
     rows = 2 if page == RUNS else 1
     assert sorted(listed(chief, page)) == ["of default"] * rows + ["of memory"] * rows

@@ -9,8 +9,8 @@ from django.test import Client
 from django.urls import path
 
 from django_shedlock import execute
-from django_shedlock.console.monitoring.findings import Kind
 from django_shedlock.console.monitoring.health import HealthView
+from django_shedlock.console.monitoring.kinds import Kind
 from django_shedlock.console.monitoring.search import Search
 from django_shedlock.contrib.prometheus.views import StoreCollector
 from django_shedlock.providers import get_provider

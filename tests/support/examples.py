@@ -36,9 +36,13 @@ from tests.support.stores import chosen_store
 FILE = re.compile(r"# ([\w/]+\.py)$", re.MULTILINE)
 """The first line of an example that is a file of the reader's project."""
 
+IDENTITY = re.compile(r"[\w.-]+:\d+:[0-9a-f]{16}")
+"""The identity of an acquisition."""
+
 DIFFERS = {
-    r"[\w.-]+:\d+:[0-9a-f]{16}": "HOLDER",
+    IDENTITY.pattern: "HOLDER",
     r"process [\w.-]+:\d+\b": "process HOLDER",
+    r"host [\w.-]+: does process \d+ still run \(ps -p \d+\)": "host HOLDER",
     r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d([+-]\d\d:\d\d)?": "MOMENT",
     r"\b\d\d-\d\d \d\d:\d\d\b": "MOMENT",
     r"\b(\d+(\.\d+)?(ms|[dhms]))+\b": "DURATION",
@@ -102,17 +106,22 @@ def console(call: Callable[[str], tuple[int, str]]) -> Evaluator:
     """
     Return an evaluator of console examples. ``call`` runs one command.
 
-    The output has to be as shown. If none is shown, the command has to succeed.
+    The output has to be as shown. If none is shown, the command has to succeed. Where a
+    page shows an identity in an output and later in a command, the command gets the
+    real one.
     """
-    statuses = [0]
+    statuses, identities = [0], dict[str, str]()
 
     def evaluate(example: Example) -> str | None:
-        for command, expected in parse_console(example.parsed):
+        for shown, expected in parse_console(example.parsed):
+            command = IDENTITY.sub(lambda it: identities.get(it[0], it[0]), shown)
             if command == "echo $?":
                 output = str(statuses[-1])
             else:
                 status, output = call(command)
                 statuses.append(status)
+            real = IDENTITY.findall(output)
+            identities.update(zip(IDENTITY.findall(expected), real, strict=False))
             if masked(output) != masked(expected) if expected else statuses[-1]:
                 return f"$ {command}\n{output}\nExit status: {statuses[-1]}"
         return None

@@ -1,9 +1,8 @@
 """The admin's menu, buttons and confirmations, by the table of operators' actions."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from operator import attrgetter
 from typing import Any
 
 import django
@@ -19,17 +18,20 @@ from django_shedlock.console.admin.base import ConsoleAdmin, Told, has_nul
 from django_shedlock.console.admin.filters import admin_provider, query_of, subtitle_of
 from django_shedlock.console.admin.labels import holder_of, instant
 from django_shedlock.console.models import ActionResult
-from django_shedlock.console.operators import ACTIONS, AuditedAction
-from django_shedlock.console.operators.acting import Action, Option
-from django_shedlock.durations import parse_duration
+from django_shedlock.console.monitoring.findings import Finding
+from django_shedlock.console.operators import ACTIONS, Action, AuditedAction
+from django_shedlock.console.operators.acting import Option
+from django_shedlock.durations import lacks_unit, parse_duration
 from django_shedlock.exceptions import ShedLockError
-from django_shedlock.execution.operators import condition
+from django_shedlock.execution.operators import condition, reason_of_refusal
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.status import LockState
 from django_shedlock.models import LockRecord
 
 CONFIRMED_FIELD = "confirmed"
 HOLDER_FIELD = "locked_by"
+FACT_FIELD = "fact"
+"""Followed by the place of the lock on the page; a line for each of its facts."""
 SELECTED_LOCK_LIMIT = 200
 """Nobody reads a longer page, and Django refuses forms with a thousand fields."""
 
@@ -46,17 +48,23 @@ class DurationField(forms.CharField):
         )
 
     def clean(self, value: object) -> timedelta | bool | None:
-        text = super().clean(value).strip()
+        text = super().clean(value)
         if not text:
             return self.default
+        if lacks_unit(text):
+            wrong = gettext("%(value)s has no unit: write %(seconds)s or %(minutes)s.")
+            values = {"seconds": f"{text}s", "minutes": f"{text}m"}
+            raise forms.ValidationError(wrong % {"value": repr(text), **values})
         try:
             duration = parse_duration(text)
-        except (ValueError, OverflowError):
+        except ValueError:
             duration = ZERO
         if not ZERO < duration <= timedelta(days=365):
-            raise forms.ValidationError(
-                gettext("Enter a duration of at most a year, such as 30m or 1h30m.")
+            wrong = gettext(
+                "Enter a duration of at most a year, such as 30m or 1h30m, instead of "
+                "%(value)s."
             )
+            raise forms.ValidationError(wrong % {"value": repr(text)})
         return duration
 
 
@@ -70,22 +78,29 @@ class ActionForm(forms.Form):
         help_text=gettext_lazy("It is written to the admin's log."),
     )
 
-    def __init__(self, action: Action, data: Mapping[str, Any] | None = None):
+    def __init__(self, action: type[Action], data: Mapping[str, Any] | None = None):
         super().__init__(data)
         self.action = action
-        asked = {
-            each.name: DurationField(each) for each in action.options if each.label
-        }
+        asked = {each.name: _field(each) for each in action.options}
         self.fields: dict[str, forms.Field] = {**asked, **self.fields}
 
+    def leave_out_needless(self, findings: Sequence[Finding]) -> None:
+        """Remove the options that make no sense for locks with these findings."""
+        for option in self.action.options:
+            if option not in self.action.options_for(findings):
+                del self.fields[option.name]
+
     @property
-    def options(self) -> dict[str, object]:
-        """The form's durations, and the switches that its confirmation turns on."""
-        return {
-            each.name: self.cleaned_data.get(each.name, True)
-            for each in self.action.options
-            if each.label or each.default is False
-        }
+    def options(self) -> dict[str, Any]:
+        """The values of the action's options."""
+        return {each.name: self.cleaned_data[each.name] for each in self.action.options}
+
+
+def _field(option: Option) -> forms.Field:
+    if option.default is False:
+        texts: Any = {"label": option.label, "help_text": option.hint}
+        return forms.BooleanField(required=False, **texts)
+    return DurationField(option)
 
 
 class OperatorActions(ConsoleAdmin):
@@ -96,13 +111,15 @@ class OperatorActions(ConsoleAdmin):
     if another holder has acquired a lock since, it is refused.
     """
 
-    def offered(self, request: HttpRequest) -> Mapping[str, Action]:
+    def offered(self, request: HttpRequest) -> Mapping[str, type[Action]]:
         """Return the actions that the user may do, by name; dangerous ones last."""
-        return {
-            action.name: action
-            for action in sorted(ACTIONS.values(), key=attrgetter("is_dangerous"))
+        mine = [
+            action
+            for action in ACTIONS.values()
             if request.user.has_perm(action.permission)
-        }
+        ]
+        calm = {action.name: action for action in mine if not action.is_dangerous}
+        return calm | {action.name: action for action in mine}
 
     def get_actions(self, request: HttpRequest, action_location: Any = None) -> Any:
         # Since Django 6.1 the page of an object may have actions of its own, too.
@@ -121,29 +138,31 @@ class OperatorActions(ConsoleAdmin):
         if not self.has_view_permission(request):
             return None
         back, wrong = HttpResponseRedirect(request.get_full_path()), ""
-        name = request.POST.get("action", "")
+        chosen = request.POST.get("action", "")
         known = {each.name: each for each in ACTIONS.values()}
         if request.method == "POST" and has_nul(request):
             wrong = gettext("Nothing was done: a posted text has a NUL character.")
-        elif name in known and name not in self.offered(request):
-            permission = known[name].permission
+        elif chosen in known and chosen not in self.offered(request):
+            permission = known[chosen].permission
             wrong = gettext(
                 "Nothing was done: “%(action)s” needs the permission %(permission)s, "
                 "which you don't have."
-            ) % {"action": known[name].label, "permission": permission}
+            ) % {"action": known[chosen].label, "permission": permission}
         if wrong:
             self.message_user(request, wrong, messages.ERROR)
             return back
-        if CONFIRMED_FIELD not in request.POST or name not in self.get_actions(request):
+        if CONFIRMED_FIELD not in request.POST:
             return None
-        action = known[name]
+        if chosen not in self.get_actions(request):
+            return None
+        action = known[chosen]
         names = request.POST.getlist(ACTION_CHECKBOX_NAME)
         seen = dict(zip(names, request.POST.getlist(HOLDER_FIELD), strict=False))
         # Without the list's filters, but with the limits of a subclass's queryset.
         found: dict[str, Any] = self.get_queryset(request).in_bulk(list(seen))
         provider, operator = admin_provider(request), request.user.get_username()
         form, same, told = ActionForm(action, request.POST), [], list[Told]()
-        for name, locked_by in seen.items():
+        for place, (name, locked_by) in enumerate(seen.items()):
             record = found.get(name)
             if not form.is_valid() and record and record.locked_by == locked_by:
                 same.append(record)
@@ -151,15 +170,18 @@ class OperatorActions(ConsoleAdmin):
             # The page must not turn to another holder unnoticed. And users who may not
             # resume a job must not end its pause by another action.
             is_paused = record and record.state == LockState.PAUSED
-            is_hindered = is_paused and LockState.PAUSED not in action.states
-            if record is None or is_hindered or not form.is_valid():
-                text = action.refusal(name, locked_by, record and record.status)
+            is_blocked = is_paused and LockState.PAUSED not in action.states
+            if record is None or is_blocked or not form.is_valid():
+                status = record and record.status
+                why = reason_of_refusal(locked_by, status)
+                text = action.not_done(name, status, why)
                 told.append((ActionResult.REFUSED, name, text))
                 continue
             reason = form.cleaned_data["reason"]
-            asked = AuditedAction(provider, name, locked_by, operator, reason)
+            facts = request.POST.get(f"{FACT_FIELD}-{place}", "").splitlines()
+            asked = AuditedAction(provider, name, locked_by, operator, reason, facts)
             try:
-                answer = action.carry_out(asked, record.status, **form.options)
+                answer = action(**form.options).carry_out(asked, record.status)
             except ShedLockError as error:
                 told.append((ActionResult.FAILED, name, str(error)))
                 continue
@@ -176,7 +198,7 @@ class OperatorActions(ConsoleAdmin):
         self,
         request: HttpRequest,
         chosen: Any,
-        action: Action,
+        action: type[Action],
         form: ActionForm | None = None,
     ) -> HttpResponse | None:
         """Ask for a reason and a confirmation; ``None`` leads back to the list."""
@@ -189,6 +211,7 @@ class OperatorActions(ConsoleAdmin):
         meant, others = [], []
         names = [each.name for each in records if each.state in action.states]
         obstacles = action.obstacles(provider, names)
+        found = action.findings(provider, names)
         for record in records:
             why = obstacles.get(record.name)
             if record.state not in action.states:
@@ -198,12 +221,15 @@ class OperatorActions(ConsoleAdmin):
                 continue
             who = holder_of(record.locked_by)
             instants = map(instant, (record.locked_at, record.lock_until))
-            meant.append((record, record.status, who, *instants))
+            findings = found.get(record.name, ())
+            meant.append((record, record.status, who, *instants, findings))
         if not meant:
             for record, why in others[:1]:
-                told = str(action.refused) % {"name": repr(record.name), "why": why}
+                told = action.not_done(record.name, record.status, why)
                 self.message_user(request, told, messages.WARNING)
             return None
+        form = form or ActionForm(action)
+        form.leave_out_needless([each for known in found.values() for each in known])
         context = {
             **self.admin_site.each_context(request),
             "title": action.label,
@@ -213,12 +239,13 @@ class OperatorActions(ConsoleAdmin):
             "shedlock_breadcrumbs_are_list": django.VERSION >= (6, 1),
             "action": action,
             "notes": action.notes(provider),
-            "form": form or ActionForm(action),
+            "form": form,
             "meant": meant,
             "others": others,
             "back": request.get_full_path(),
             "checkbox_name": ACTION_CHECKBOX_NAME,
             "holder_name": HOLDER_FIELD,
+            "fact_name": FACT_FIELD,
             "confirmed_name": CONFIRMED_FIELD,
         }
         page = "admin/shedlock_console/lockrecord/confirmation.html"

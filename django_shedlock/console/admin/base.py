@@ -8,10 +8,8 @@ from typing import (
     ClassVar,
     Concatenate,
     ParamSpec,
-    Protocol,
     TypeVar,
 )
-from urllib.parse import urlencode
 
 from django.contrib import admin, messages
 from django.contrib.admin import ModelAdmin, ShowFacets
@@ -19,7 +17,7 @@ from django.contrib.admin.utils import quote, unquote
 from django.contrib.admin.views.main import ERROR_FLAG
 from django.core.paginator import Paginator
 from django.db import Error
-from django.db.models import Model
+from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
@@ -46,18 +44,6 @@ Told = tuple[ActionResult, str, str]
 """The result of an action on a lock, the lock's name, and the sentence about it."""
 
 
-class LockRow(Protocol):
-    """A row of any of our tables: it belongs to a lock."""
-
-    name: str
-
-
-class PastRow(LockRow, Protocol):
-    """A run, or an operator's action: its table has the rows of several providers."""
-
-    provider: str
-
-
 def tells_failure(
     view: Callable[Concatenate[ShownAdmin, HttpRequest, P], HttpResponse],
 ) -> Callable[Concatenate[ShownAdmin, HttpRequest, P], HttpResponse]:
@@ -70,11 +56,14 @@ def tells_failure(
         try:
             return view(self, request, *args, **kwargs)
         except (Error, LockProviderError) as error:
+            title = gettext("The database can't be read")
+            if self.model is LockRecord:
+                title = gettext("The locks can't be read")
             context = {
                 **self.admin_site.each_context(request),
-                "title": gettext("The locks can't be read"),
+                "title": title,
                 "opts": self.opts,
-                "database": filters.admin_provider(request).using,
+                "database": self.get_queryset(request).db,
                 "error": describe(error) if isinstance(error, Error) else str(error),
             }
             page = "admin/shedlock_console/unreachable.html"
@@ -98,7 +87,7 @@ class ConsoleAdmin(AnyModelAdmin):
 
     list_per_page = 50
     named_lock_limit = 3
-    """Of more locks there is one message, which has the names of these."""
+    """An action on more locks gets one message, with so many names for each result."""
     show_full_result_count = False
     show_facets = ShowFacets.NEVER
     change_form_template: ClassVar[str] = "admin/shedlock_console/change_form.html"
@@ -126,6 +115,13 @@ class ConsoleAdmin(AnyModelAdmin):
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
         return super().change_view(request, object_id, form_url, extra_context)
+
+    def message_user(
+        self, request: HttpRequest, message: Any, *args: Any, **kwargs: Any
+    ) -> None:
+        """Leave a message, unless a refresh asked: nobody reads its answer."""
+        if not is_refresh(request):
+            super().message_user(request, message, *args, **kwargs)
 
     def tell(
         self, request: HttpRequest, label: Promise | str, told: Sequence[Told]
@@ -162,14 +158,12 @@ class ConsoleAdmin(AnyModelAdmin):
         self.message_user(request, text, worst)
 
     def leads(
-        self, request: HttpRequest, row: LockRow
+        self, request: HttpRequest, row: LockRecord | LockRun | LockAction
     ) -> list[tuple[labels.ShownText, str]]:
         """Return titles and addresses of the runs and actions of the row's lock."""
-        query = {"name__exact": row.name}
-        if len(filters.history_databases()) > 1:
-            query["provider"] = getattr(
-                row, "provider", filters.admin_provider(request).alias
-            )
+        shown_alias = filters.admin_provider(request).alias
+        alias = shown_alias if isinstance(row, LockRecord) else row.provider
+        query = filters.query_of_lock(alias, row.name)
         titles: dict[type[Model], labels.ShownText] = {
             LockRun: pgettext_lazy("shedlock", "Runs"),
             LockAction: pgettext_lazy("shedlock", "Operators' actions"),
@@ -180,7 +174,7 @@ class ConsoleAdmin(AnyModelAdmin):
             may_view = request.user.has_perm(f"{app}.view_{name}")
             if may_view and site.is_registered(model):
                 page = reverse(f"admin:{app}_{name}_changelist", current_app=site.name)
-                found.append((title, f"{page}?{urlencode(query)}"))
+                found.append((title, f"{page}{query}"))
         return found
 
     def render_change_form(
@@ -243,6 +237,23 @@ class LargeTableAdmin(ConsoleAdmin):
     actions: None = None
     paginator = CappedPaginator
 
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        """Return the rows in the database that the page shows."""
+        rows = super().get_queryset(request).using(filters.history_database(request))
+        is_of_lock = filters.OF_LOCK_LOOKUP in request.GET
+        return filters.of_known_providers(rows) if is_of_lock else rows
+
+    def lookup_allowed(
+        self, lookup: str, value: str, request: HttpRequest | None = None
+    ) -> bool:
+        """Refuse what the list does not offer: no index may find it."""
+        # A project's own list may have filters by fields, or a hierarchy of dates.
+        fields = {each for each in self.list_filter if isinstance(each, str)}
+        fields |= {self.date_hierarchy} if self.date_hierarchy else set()
+        offered = {getattr(each, "parameter_name", "") for each in self.list_filter}
+        offered.add(filters.OF_LOCK_LOOKUP)
+        return lookup in offered or lookup.partition("__")[0] in fields
+
     @classmethod
     def cells(
         cls, rows: Iterable[Model], columns: Sequence[str]
@@ -254,7 +265,7 @@ class LargeTableAdmin(ConsoleAdmin):
         ]
 
     @admin.display(description=pgettext_lazy("shedlock", "lock"))
-    def lock(self, row: PastRow) -> SafeString:
+    def lock(self, row: LockRun | LockAction) -> SafeString:
         """Return the lock's name, as a link where the site shows that lock."""
         site, address = self.admin_site, ""
         if (
@@ -267,17 +278,20 @@ class LargeTableAdmin(ConsoleAdmin):
         return labels.shown("lock_link", name=row.name, page=address)
 
 
+def is_refresh(request: HttpRequest) -> bool:
+    """Return whether a page's own script asks: ``refresh.js``."""
+    return "X-Shedlock-Refresh" in request.headers
+
+
 def with_parts(
     request: HttpRequest, response: HttpResponse, *parts: str
 ) -> HttpResponse:
     """
     Return the response; to the page's own refresh it renders these parts only.
 
-    ``refresh.js`` asks for them. The messages of the operator's other pages stay until
-    one of these shows them.
+    The messages of the operator's other pages stay until one of these shows them.
     """
-    is_refresh = "X-Shedlock-Refresh" in request.headers
-    if is_refresh and isinstance(response, TemplateResponse):
+    if is_refresh(request) and isinstance(response, TemplateResponse):
         response.template_name = "admin/shedlock_console/parts.html"
         context = response.context_data or {}
         templates = [f"admin/shedlock_console/lockrecord/{part}.html" for part in parts]

@@ -114,8 +114,8 @@ def make_chart(
     if durations:
         # The bars of a few runs that took much longer than all others are cut.
         most = durations[int(0.95 * (len(durations) - 1))]
-        scale = most if longest > 3 * most else longest
-        scale = max(scale, usual or ZERO)
+        fitting = (each for each in durations if each <= 3 * most)
+        scale = max(*fitting, usual or ZERO)
     slot_width = 100 / CHART_SLOT_COUNT
     bar_width = 0.75 * slot_width
     lefts = (

@@ -2,17 +2,21 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
+from datetime import date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlencode
 
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import ImproperlyConfigured
-from django.db.models import Model, QuerySet
+from django.db.models import F, Model, QuerySet, Value
+from django.db.models.functions import Concat
 from django.http import HttpRequest
+from django.utils import timezone
 from django.utils.translation import pgettext, pgettext_lazy
 
-from django_shedlock.admin import OUTCOME_LABELS, STATE_LABELS
+from django_shedlock.admin import OUTCOME_LABELS
+from django_shedlock.clocks import aware, host_now
 from django_shedlock.console.admin.labels import FINDING_LABELS, ShownText
 from django_shedlock.console.monitoring.search import Attention, Search
 from django_shedlock.providers import get_provider, provider_aliases
@@ -25,6 +29,10 @@ else:
     RegisteredAdmin = admin.ModelAdmin
 
 ANY_FINDING = "any"
+OF_LOCK_LOOKUP = "name__exact"
+"""The parameter of an address that leads to the rows of one lock."""
+LISTED_FINDING_LIMIT = 200
+"""Of more locks nobody reads the findings, and each costs a look into the history."""
 
 
 def providers() -> Iterator[LockProvider]:
@@ -49,7 +57,7 @@ def chosen_alias(request: HttpRequest, offered: Collection[str]) -> str | None:
     """
     Return which of the providers on offer the address names, or else the first one.
 
-    Return ``None`` if it names none of them, and only one is in a database.
+    Return ``None`` if it names none of them and at most one provider is in a database.
     """
     # Django's parameter for the filters of the list from which a page was opened.
     list_filters = request.GET.get("_changelist_filters", "")
@@ -70,15 +78,29 @@ def admin_provider(request: HttpRequest) -> DatabaseLockProvider:
 def history_database(request: HttpRequest) -> str:
     """Return the alias of the database with the runs that a page shows."""
     databases = history_databases()
-    chosen = chosen_alias(request, databases)
-    return databases[chosen] if chosen else admin_provider(request).using
+    if chosen := chosen_alias(request, databases):
+        return databases[chosen]
+    return next(iter(databases.values()), admin_provider(request).using)
 
 
-def query_of(alias: str, **parameters: str) -> str:
+def of_known_providers(rows: QuerySet[Model]) -> QuerySet[Model]:
+    """Return the rows of the settings' providers; with a name, an index finds them."""
+    return rows.filter(provider__in=list(history_databases()))
+
+
+def query_of(alias: str) -> str:
     """Return the query of an address about this provider's locks; it may be empty."""
     if alias in list(database_providers())[1:]:
-        parameters[ProviderFilter.parameter_name] = alias
-    return f"?{urlencode(parameters)}" if parameters else ""
+        return f"?{urlencode({ProviderFilter.parameter_name: alias})}"
+    return ""
+
+
+def query_of_lock(alias: str, name: str) -> str:
+    """Return the query of an address about the runs, or the actions, of this lock."""
+    query = {OF_LOCK_LOOKUP: name}
+    if len(history_databases()) > 1:
+        query[ProviderFilter.parameter_name] = alias
+    return f"?{urlencode(query)}"
 
 
 def subtitle_of(request: HttpRequest) -> str | None:
@@ -93,7 +115,7 @@ def attention_of(request: HttpRequest) -> Attention:
     """Return the most urgent findings; the store is asked once for a request."""
     found: Attention | None = getattr(request, "shedlock_attention", None)
     if found is None:
-        found = Search().attention(admin_provider(request))
+        found = Search().attention(admin_provider(request), LISTED_FINDING_LIMIT)
         request.shedlock_attention = found  # type: ignore[attr-defined]
     return found
 
@@ -190,17 +212,13 @@ class ChoiceFilter(admin.SimpleListFilter):
         self, request: HttpRequest, rows: QuerySet[Model], choice: str
     ) -> QuerySet[Model]:
         """Return the rows of this choice."""
-        return rows.filter(**{self.parameter_name: choice})
-
-
-class StateFilter(ChoiceFilter):
-    """Filters locks by their state, by the database's clock."""
-
-    title: ShownText = pgettext_lazy("shedlock", "state")
-    parameter_name: str = "state"
-    labels: Mapping[str, ShownText] = {
-        state.value: label for state, label in STATE_LABELS.items()
-    }
+        column: F | Concat = F(self.parameter_name)
+        if DayFilter.parameter_name in request.GET:
+            # The rows of a day stand together. MariaDB reads all rows of the choice
+            # instead, wherever they are, unless it can't use the index of the column.
+            column = Concat(column, Value(""))
+        found: QuerySet[Model] = rows.alias(choice=column).filter(choice=choice)
+        return found
 
 
 class LastOutcomeFilter(ChoiceFilter):
@@ -230,6 +248,35 @@ class AttentionFilter(ChoiceFilter):
         self, request: HttpRequest, rows: QuerySet[Model], choice: str
     ) -> QuerySet[Model]:
         return rows.filter(pk__in=names_of(attention_of(request), choice))
+
+
+class DayFilter(ChoiceFilter):
+    """
+    Filters by the day of the column ``ended``, in the reader's time zone.
+
+    It offers the last days. An address may name an older one.
+    """
+
+    title: ShownText = pgettext_lazy("shedlock", "ended")
+    parameter_name: str = "day"
+    offered_days = 14
+
+    def lookups(
+        self, request: HttpRequest, model_admin: RegisteredAdmin
+    ) -> Iterable[tuple[str, ShownText]]:
+        today = timezone.localtime(host_now()).date()
+        days = {today - timedelta(days=age) for age in range(self.offered_days)}
+        # The chosen one stays on offer, even if it is older.
+        with suppress(ValueError):
+            days.add(date.fromisoformat(self.value() or ""))
+        return [(str(day), str(day)) for day in sorted(days, reverse=True)]
+
+    def chosen(
+        self, request: HttpRequest, rows: QuerySet[Model], choice: str
+    ) -> QuerySet[Model]:
+        day = date.fromisoformat(choice)
+        ends = (datetime.combine(day, each) for each in (time.min, time.max))
+        return rows.filter(ended__range=[aware(end) for end in ends])
 
 
 class RecentFilter(ChoiceFilter):

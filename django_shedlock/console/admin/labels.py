@@ -16,7 +16,7 @@ from django.utils.translation import gettext, pgettext
 
 from django_shedlock.admin import OUTCOME_LABELS, STATE_LABELS, TRIGGER_LABELS
 from django_shedlock.clocks import local_text
-from django_shedlock.console.monitoring.findings import Kind
+from django_shedlock.console.monitoring.kinds import Kind
 from django_shedlock.durations import format_measured, format_rough
 from django_shedlock.locks.lock import split_identity
 from django_shedlock.locks.status import LockState
@@ -35,14 +35,14 @@ Column = Callable[[object, ShownRow], object]
 """What a column of an admin shows for a row: a method of the admin."""
 
 EMPTY_CELL = mark_safe('<span class="shedlock-nothing">-</span>')
-"""A phone shows none."""
+"""The layout for narrow screens hides it."""
 LISTED_MESSAGE_MAX_LENGTH = 120
 """Characters of an exception's message in a list."""
 
 FINDING_LABELS: dict[str, ShownText] = {
     kind: kind.label
     for kind in Kind
-    if kind not in {Kind.UNREACHABLE, Kind.CLOCK, Kind.MORE}
+    if kind not in {Kind.UNREACHABLE, Kind.SILENT, Kind.CLOCK, Kind.MORE}
 }
 """Kinds of findings in a lock, in their order."""
 
@@ -221,5 +221,6 @@ def excerpt(run: Any) -> SafeString:
         "exception",
         run=run,
         short=short,
-        is_cut=len(run.excerpt) == LISTED_MESSAGE_MAX_LENGTH,
+        message=run.excerpt[:LISTED_MESSAGE_MAX_LENGTH],
+        is_cut=len(run.excerpt) > LISTED_MESSAGE_MAX_LENGTH,
     )

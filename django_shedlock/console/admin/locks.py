@@ -6,24 +6,34 @@ from typing import Any, ClassVar
 from django.contrib.admin import ListFilter, ModelAdmin
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.views.main import ChangeList
+from django.db import Error
 from django.db.models import Model
 from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, gettext_lazy, pgettext_lazy
 
+from django_shedlock.admin import LockStateFilter
 from django_shedlock.console.admin import filters, labels, rows
 from django_shedlock.console.admin.actions import OperatorActions
 from django_shedlock.console.admin.base import tells_failure, with_parts
 from django_shedlock.console.admin.charts import make_chart, statistics_of
 from django_shedlock.console.admin.past import LockRunAdmin, audit_log_of, last_runs
 from django_shedlock.console.links import has_catch_up
-from django_shedlock.console.models import ActionKind, LockAction
-from django_shedlock.console.monitoring.findings import Finding, Kind
-from django_shedlock.console.monitoring.search import Search
+from django_shedlock.console.models import LockAction
+from django_shedlock.console.monitoring.evidence import Problem
+from django_shedlock.console.monitoring.findings import Finding
+from django_shedlock.console.monitoring.kinds import Kind
+from django_shedlock.console.monitoring.search import (
+    Search,
+    default_grace,
+    unreachable,
+    unreadable_history,
+)
+from django_shedlock.console.operators import Action
 from django_shedlock.console.operators.requests import request_of
 from django_shedlock.exceptions import LockProviderError
-from django_shedlock.locks.status import LockState, LockStatus
+from django_shedlock.locks.status import LockStatus
 from django_shedlock.models import LockRecord, LockRecordQuerySet, LockRun
 from django_shedlock.providers import provider_aliases
 from django_shedlock.registry.jobs import registered_by_name
@@ -48,7 +58,7 @@ class LockRecordAdmin(OperatorActions):
     list_filter: ClassVar[tuple[type[ListFilter], ...]] = (
         filters.ProviderFilter,
         filters.AttentionFilter,
-        filters.StateFilter,
+        LockStateFilter,
         filters.LastOutcomeFilter,
     )
     search_fields: ClassVar[tuple[str, ...]] = ("name", "locked_by")
@@ -134,14 +144,29 @@ class LockRecordAdmin(OperatorActions):
         if done := self.carry_out_confirmed(request):
             return done
         response = super().changelist_view(request, extra_context)
+        parts: tuple[str, ...] = ("attention", "locks")
         context = getattr(response, "context_data", None)
         if context and "cl" in context:
             aliases, here = provider_aliases(), filters.database_providers()
             changelist: rows.LockList = context["cl"]
             provider = filters.admin_provider(request)
             offered = self.offered(request).values()
+            if not changelist.is_partial:
+                parts = ("attention", "states", "locks", "pages")
+                context |= {
+                    "shedlock_states": changelist.state_counts(),
+                    "shedlock_is_long": changelist.is_long,
+                }
             context |= {
-                **changelist.counts(),
+                # The page has its own words for locks that are left out.
+                "shedlock_of_store": [
+                    each
+                    for each in changelist.attention.of_store
+                    if each.kind is not Kind.MORE
+                ],
+                "shedlock_has_locks": changelist.is_partial or bool(changelist.tally),
+                "shedlock_attention": changelist.attention_counts(),
+                "shedlock_attention_limit": filters.LISTED_FINDING_LIMIT,
                 "shedlock_provider": filters.query_of(provider.alias),
                 "shedlock_is_complete": changelist.attention.is_complete,
                 "shedlock_others": [alias for alias in aliases if alias not in here],
@@ -152,7 +177,7 @@ class LockRecordAdmin(OperatorActions):
                     request, offered, has_runs=self._shows_runs(request)
                 ),
             }
-        return with_parts(request, response, "counters", "locks", "pages")
+        return with_parts(request, response, *parts)
 
     def get_fieldsets(
         self, request: HttpRequest, obj: Model | None = None
@@ -165,34 +190,41 @@ class LockRecordAdmin(OperatorActions):
     ) -> HttpResponse:
         """Show the lock's findings, five answers, its runs, and its audit log."""
         obj = kwargs["obj"]
-        provider, state = filters.admin_provider(request), LockState(obj.state)
+        provider = filters.admin_provider(request)
         status: LockStatus = obj.status
-        runs = last_runs(request, obj.name) if self._shows_runs(request) else None
-        audit_log = None
-        if request.user.has_perm("shedlock_console.view_lockaction"):
-            audit_log = audit_log_of(request, obj.name)
-        asked = request_of(status)
+        runs, audit_log, problems = None, None, list[Finding]()
+        try:
+            if self._shows_runs(request):
+                runs = last_runs(request, obj.name)
+            if request.user.has_perm("shedlock_console.view_lockaction"):
+                audit_log = audit_log_of(request, obj.name)
+        except Error as error:  # what the record says is still of use
+            problem = Problem.of(error, provider.using)
+            problems.append(unreadable_history(provider.alias, problem))
+        offered, instead = list[type[Action]](), list[tuple[str, str]]()
         try:
             search = Search(acknowledged=True)
             found = search.of_locks(provider, [obj.name]).get(obj.name, [])
+            for action in self.offered(request).values():
+                if not action.is_offered(status, found):
+                    continue
+                if command := action.command_instead(provider, obj.name):
+                    instead.append((action.label, command))
+                else:
+                    offered.append(action)
         except LockProviderError as error:  # the rest of the page is still of use
-            found = [Finding(Kind.UNREACHABLE, provider.alias, None, str(error))]
+            found, offered, instead = [unreachable(provider.alias, error)], [], []
         context |= {
             "title": obj.name,
             "subtitle": filters.subtitle_of(request),
             "shedlock_provider": filters.query_of(provider.alias),
-            "shedlock_of_lock": filters.query_of(provider.alias, name__exact=obj.name),
-            "shedlock_actions": [
-                each
-                for each in self.offered(request).values()
-                if state in each.states
-                and (asked or each.kind != ActionKind.WITHDRAW)
-                and (found or each.kind != ActionKind.ACKNOWLEDGE)
-            ],
-            "shedlock_request": asked,
+            "shedlock_of_lock": filters.query_of_lock(provider.alias, obj.name),
+            "shedlock_buttons": rows.buttons(offered, status),
+            "shedlock_commands_instead": instead,
+            "shedlock_request": request_of(status),
             "shedlock_job": registered_by_name(provider.alias).get(obj.name),
             "shedlock_checkbox": ACTION_CHECKBOX_NAME,
-            "shedlock_findings": found,
+            "shedlock_findings": [*problems, *found],
             "shedlock_lock": rows.facts_of(obj, runs or ()),
             "shedlock_has_actions": self.admin_site.is_registered(LockAction),
             "shedlock_audit_log": audit_log,
@@ -201,7 +233,7 @@ class LockRecordAdmin(OperatorActions):
             recent = runs[: self.page_run_limit]
             context |= {
                 "shedlock_runs": LockRunAdmin.cells(recent, LockRunAdmin.of_lock),
-                "shedlock_chart": make_chart(recent, status, Search().grace),
+                "shedlock_chart": make_chart(recent, status, default_grace()),
                 "shedlock_statistics": statistics_of(runs),
             }
         response = super().render_change_form(request, context, *args, **kwargs)

@@ -1,76 +1,33 @@
 """A lock's past: the admin's lists of runs, and of what operators did."""
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
 from typing import Any, ClassVar
 
 from django.contrib.admin import ListFilter
 from django.db.models import Model, QuerySet
 from django.db.models.functions import Left
-from django.http import HttpRequest
-from django.utils.functional import cached_property
+from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext_lazy, pgettext_lazy
 
 from django_shedlock.admin import OUTCOME_LABELS
 from django_shedlock.console.admin import filters, labels
 from django_shedlock.console.admin.base import LargeTableAdmin
 from django_shedlock.console.models import ActionKind, ActionResult, LockAction
-from django_shedlock.models import LockRun, LockRunQuerySet
+from django_shedlock.console.operators import remark_on
+from django_shedlock.models import LockRun
 
 STATISTICS_RUN_LIMIT = 100
+SHOWN_ACTION_LIMIT = 5
+SEARCHED_RUN_LIMIT = 5000
+"""No index finds a part of a text: of two million runs such a search took 13 s."""
 ACTION_LABELS, RESULT_LABELS = dict(ActionKind.choices), dict(ActionResult.choices)
 
 
-class SpannedRunQuerySet(LockRunQuerySet):
-    """
-    Runs that offer all dates from the first end of a run to the last.
-
-    Django reads the date of each row, which takes seconds for a million of them, and
-    on MySQL needs tables of time zones. Rows are written as runs end, but for abandoned
-    ones, which ended earlier. So a few of the oldest and of the newest rows are enough.
-    """
-
-    rows_at_each_end = 100
-
-    def aggregate(self, *args: object, **expressions: object) -> dict[str, Any]:
-        if expressions.keys() == {"first", "last"}:
-            return self._span
-        return super().aggregate(*args, **expressions)
-
-    def datetimes(  # type: ignore[override]
-        self, field_name: str, kind: str, **options: object
-    ) -> list[datetime]:
-        first, last = self._span.values()
-        if first is None or last is None:
-            return []
-        step = timedelta(days={"year": 366, "month": 31, "day": 1}[kind])
-        found, begin = [], _begin_of(kind, labels.local(first))
-        while begin <= labels.local(last):
-            found.append(begin)
-            begin = _begin_of(kind, begin + step)
-        return found
-
-    @cached_property
-    def _span(self) -> dict[str, datetime | None]:
-        ended = self.order_by("pk").values_list("ended", flat=True)
-        few = self.rows_at_each_end
-        oldest, newest = ended[:few], ended.reverse()[:few]
-        return {"first": min(oldest, default=None), "last": max(newest, default=None)}
-
-
-def _begin_of(kind: str, moment: datetime) -> datetime:
-    """Return when the year, the month or the day of the instant begins."""
-    day = moment.replace(hour=0, minute=0, second=0, microsecond=0)
-    if kind == "year":
-        return day.replace(month=1, day=1)
-    return day.replace(day=1) if kind == "month" else day
-
-
-def shown(runs: LockRunQuerySet) -> LockRunQuerySet:
+def shown(runs: QuerySet[LockRun]) -> QuerySet[LockRun]:
     """Add what lists show of each run; leave long texts to its own page."""
-    found = runs.annotate(
-        excerpt=Left("exception_message", labels.LISTED_MESSAGE_MAX_LENGTH)
-    )
+    # One character more shows that a message is longer.
+    length = labels.LISTED_MESSAGE_MAX_LENGTH + 1
+    found = runs.annotate(excerpt=Left("exception_message", length))
     return found.defer("exception_message", "exception_traceback")
 
 
@@ -116,9 +73,8 @@ class LockRunAdmin(LargeTableAdmin):
         filters.HistoryFilter,
         by_outcome,
         by_host,
-        "ended",
+        filters.DayFilter,
     )
-    date_hierarchy: ClassVar[str] = "ended"
     search_fields: ClassVar[tuple[str, ...]] = ("name", "exception_type", "locked_by")
     search_help_text: ClassVar[labels.ShownText] = gettext_lazy(
         "Search by lock, exception or holder"
@@ -194,24 +150,52 @@ class LockRunAdmin(LargeTableAdmin):
         folded = {"fields": self.details, "classes": ["collapse"]}
         return [*fieldsets, (pgettext_lazy("shedlock", "Details"), folded)]
 
-    def get_queryset(self, request: HttpRequest) -> LockRunQuerySet:
-        using = filters.history_database(request)
-        return shown(SpannedRunQuerySet(LockRun, using=using))
+    def get_queryset(self, request: HttpRequest) -> QuerySet[LockRun]:
+        return shown(super().get_queryset(request))
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Show the list, and say how far its search goes."""
+        context = {**(extra_context or {}), "shedlock_searched": SEARCHED_RUN_LIMIT}
+        return super().changelist_view(request, context)
+
+    def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
+        """Return the order in which an index has the wanted runs, the newest first."""
+        is_of_day = filters.DayFilter.parameter_name in request.GET
+        return ("-ended", "-pk") if is_of_day else self.ordering
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        """Find the runs of this very lock or holder, or else search in the newest."""
+        if not search_term.strip():
+            return queryset, False
+        of_name = queryset.filter(name=search_term.strip())
+        of_lock = filters.of_known_providers(of_name)
+        of_holder = queryset.filter(locked_by=search_term.strip())
+        for found in (of_lock, of_holder):
+            if found.exists():
+                return found, False
+        column = self.get_ordering(request)[0].removeprefix("-")
+        last = slice(SEARCHED_RUN_LIMIT - 1, SEARCHED_RUN_LIMIT)
+        for edge in queryset.values_list(column, flat=True)[last]:
+            queryset = queryset.filter(**{f"{column}__gte": edge})
+        return super().get_search_results(request, queryset, search_term)
 
 
-def audit_log_of(
-    request: HttpRequest, name: str, limit: int = 5
-) -> Sequence[dict[str, object]]:
+def audit_log_of(request: HttpRequest, name: str) -> Sequence[dict[str, object]]:
     """Return the last actions of operators on the lock, the newest first."""
     provider = filters.admin_provider(request)
     actions = LockAction.objects.using(provider.using).of_lock(name, provider.alias)
     columns = ("began_at", "shown_kind", "shown_result")
-    return LockActionAdmin.cells(actions.order_by("-pk")[:limit], columns)
+    return LockActionAdmin.cells(actions.order_by("-pk")[:SHOWN_ACTION_LIMIT], columns)
 
 
 # What another version has written is shown as it is.
 def _kind_of(action: LockAction) -> labels.ShownText:
-    return ACTION_LABELS.get(action.kind, action.kind)
+    label, remark = ACTION_LABELS.get(action.kind, action.kind), remark_on(action)
+    return f"{label}, {remark}" if remark else label
 
 
 def _result_of(action: LockAction) -> str:
@@ -280,6 +264,3 @@ class LockActionAdmin(LargeTableAdmin):
     shown_detail: labels.Column[Model] = labels.text_column(
         LockAction, "detail", is_cut=True
     )
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[LockAction]:
-        return LockAction.objects.using(filters.history_database(request))

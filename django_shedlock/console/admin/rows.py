@@ -2,11 +2,12 @@
 
 from collections import Counter
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 from django.contrib.admin.templatetags.admin_list import result_headers, results
-from django.contrib.admin.views.main import ChangeList
+from django.contrib.admin.views.main import ORDER_VAR, ChangeList
 from django.db import models
-from django.db.models import Case, Count, F, QuerySet, Value, When
+from django.db.models import Case, Count, QuerySet, Value, When
 from django.http import HttpRequest
 from django.utils.functional import cached_property
 from django.utils.html import format_html
@@ -16,17 +17,45 @@ from django.utils.translation import pgettext
 from django_shedlock.admin import STATE_LABELS
 from django_shedlock.clocks import aware
 from django_shedlock.console.admin import filters, labels
-from django_shedlock.console.models import ActionKind
-from django_shedlock.console.monitoring.findings import Finding, Kind, is_unusual
-from django_shedlock.console.monitoring.search import Attention, Search
-from django_shedlock.console.monitoring.traces import traces_of
-from django_shedlock.console.operators.acting import Action
+from django_shedlock.console.admin.base import is_refresh
+from django_shedlock.console.monitoring.inspection import is_unusual
+from django_shedlock.console.monitoring.kinds import Kind
+from django_shedlock.console.monitoring.search import Attention, Search, default_grace
+from django_shedlock.console.operators import Action
 from django_shedlock.console.operators.requests import request_of
 from django_shedlock.durations import format_left, format_rough
 from django_shedlock.locks.configuration import ZERO
+from django_shedlock.locks.pauses import Pause
 from django_shedlock.locks.status import LockState, LockStatus
 from django_shedlock.models import LockRecord, LockRun
-from django_shedlock.providers.database import DatabaseLockProvider
+
+SHOWN_FIELD = "shedlock_shown"
+"""The field of a refresh that has the names of the locks which its page shows."""
+WHOLE_REFRESH_LOCK_LIMIT = 5000
+
+# Note [Refresh of many locks]
+# The search for what needs attention reads the table of locks once, and no index can
+# help: it would be written with each acquisition. To sort and to count all locks reads
+# it twice more. So the page of a long list asks only for what needs attention, and for
+# the locks that it shows already: they are found by their names.
+
+
+@dataclass(frozen=True)
+class Button:
+    """A button for an action on one lock."""
+
+    name: str
+    label: str
+    remark: str
+    is_dangerous: bool
+
+
+def buttons(actions: Collection[type[Action]], status: LockStatus) -> list[Button]:
+    """Return the buttons for these actions on this lock."""
+    return [
+        Button(each.name, each.label, each.remark(status), each.is_dangerous)
+        for each in actions
+    ]
 
 
 class LockList(ChangeList):
@@ -38,10 +67,11 @@ class LockList(ChangeList):
         """Return the filtered records with their ``urgency``."""
         self.attention: Attention = filters.attention_of(request)
         self.locks: QuerySet[LockRecord] = self.root_queryset
+        self.is_partial: bool = is_refresh(request) and request.method == "POST"
         ranks: dict[int, list[str]] = {}
         for name, (first, *_) in self.attention.findings.items():
-            ranks.setdefault(first.kind.rank, []).append(name)
-        states = enumerate(LockState, start=len(Kind))
+            ranks.setdefault(first.rank, []).append(name)
+        states = enumerate(LockState, start=2 * len(Kind))
         urgency = Case(
             *(When(pk__in=names, then=Value(rank)) for rank, names in ranks.items()),
             *(When(state=state.value, then=Value(rank)) for rank, state in states),
@@ -49,111 +79,126 @@ class LockList(ChangeList):
         )
         self.root_queryset = self.locks.annotate(urgency=urgency)
         self.chosen: QuerySet[LockRecord] = super().get_queryset(request, *arguments)
+        if self.is_partial:
+            # See Note [Refresh of many locks].
+            names = request.POST.getlist(SHOWN_FIELD)[: self.list_max_show_all]
+            if self.page_num == 1 and ORDER_VAR not in self.params:
+                names += self.attention.findings
+            self.page_num = 1
+            return self.chosen.filter(pk__in=names)
         self.chosen.count = self._count_chosen  # type: ignore[method-assign]
         return self.chosen
 
     def _count_chosen(self) -> int:
-        return sum(row[-1] for row in self.tally if row[2])
+        return sum(locks for _, is_chosen, locks in self.tally if is_chosen)
 
     @cached_property
-    def tally(self) -> list[tuple[str, str, int, int]]:
-        """How many locks are in a state, have findings (by name), and are chosen."""
+    def tally(self) -> list[tuple[str, int, int]]:
+        """Rows of a state, whether the filters choose these locks, and how many."""
         is_all = self.chosen.query.where == self.root_queryset.query.where
-        shown = When(pk__in=self.chosen.order_by().values("pk"), then=Value(1))
-        found = When(pk__in=list(self.attention.findings), then=F("pk"))
+        chosen = When(pk__in=self.chosen.order_by().values("pk"), then=Value(1))
         locks = self.locks.order_by().values_list(
             "state",
-            Case(found, default=Value(""), output_field=models.CharField()),
             Case(
-                *[] if is_all else [shown],
+                *[] if is_all else [chosen],
                 default=Value(int(is_all)),
                 output_field=models.IntegerField(),  # MySQL can't cast to a boolean
             ),
         )
         return list(locks.annotate(Count("pk")))
 
-    def counts(self) -> dict[str, list[tuple[str, labels.ShownText, int]]]:
-        """Return how many locks need attention, all and by kind; and of each state."""
+    @property
+    def is_long(self) -> bool:
+        """Whether a refresh asks for a part; see Note [Refresh of many locks]."""
+        return sum(locks for *_, locks in self.tally) > WHOLE_REFRESH_LOCK_LIMIT
+
+    @cached_property
+    def in_trouble(self) -> set[str]:
+        """The names of this list's locks that have findings."""
+        names = set(self.attention.findings)
+        if not self.locks.query.where:
+            return names
+        # A subclass shows only some of the locks.
+        return set(self.locks.filter(pk__in=names).values_list("pk", flat=True))
+
+    def attention_counts(self) -> list[tuple[str, labels.ShownText, int]]:
+        """Return how many locks of this list need attention, all and by kind."""
+        counts = []
+        for kind, label in filters.AttentionFilter.labels.items():
+            names = self.in_trouble.intersection(filters.names_of(self.attention, kind))
+            if names:
+                counts.append((str(kind), label, len(names)))
+        return counts
+
+    def state_counts(self) -> list[tuple[str, labels.ShownText, int]]:
+        """
+        Return how many locks of this list are in each state.
+
+        Expired locks with that finding are left out: ``attention_counts()`` has them.
+        """
         in_state: Counter[str] = Counter()
-        for state, _, _, locks in self.tally:
+        for state, _, locks in self.tally:
             in_state[state] += locks
-        known = {name for _, name, *_ in self.tally}
-        kinds = {filters.ANY_FINDING: "", **labels.FINDING_LABELS}
-        attention = [
-            (str(kind), label, len(known & {*filters.names_of(self.attention, kind)}))
-            for kind, label in kinds.items()
-        ]
-        states = [
+        expired = {
+            name
+            for name, findings in self.attention.findings.items()
+            for each in findings
+            # A lock that was taken since is in another state.
+            if each.kind is Kind.EXPIRED and not each.params["is_taken"]
+        }
+        in_state[LockState.EXPIRED] -= len(self.in_trouble & expired)
+        return [
             (state.value, label, in_state[state])
             for state, label in STATE_LABELS.items()
-            if state is not LockState.EXPIRED  # which needs attention, so is counted
+            if in_state[state] > 0
         ]
-        return {
-            "shedlock_attention": [each for each in attention if each[-1]],
-            "shedlock_states": [each for each in states if each[-1]],
-        }
 
     def heads(self) -> list[dict[str, int | str | None]]:
         """Return the heads of the columns."""
         return list(result_headers(self))
 
     def rows(
-        self, request: HttpRequest, offered: Collection[Action], *, has_runs: bool
+        self, request: HttpRequest, offered: Collection[type[Action]], *, has_runs: bool
     ) -> list[dict[str, object]]:
         """Return the rows of the page: cells, findings, and actions that help."""
-        provider, rows = filters.admin_provider(request), []
-        records, found = list(self.result_list), self.attention.findings
+        provider, shown_rows = filters.admin_provider(request), []
+        records, found = list(self.result_list), dict(self.attention.findings)
+        others = [record.pk for record in records if record.pk not in found]
         if not self.attention.is_complete:
-            found = Search().of_locks(provider, [record.pk for record in records])
-        bad_runs = {
-            record.pk: bad_run_of(record.status, found.get(record.pk, []))
+            found |= Search().of_locks(provider, others)
+        helpful = {
+            record.pk: [
+                each
+                for each in offered
+                if each.helps(record.status, found.get(record.pk, []))
+            ]
             for record in records
-            if has_runs
         }
-        keys = keys_of(provider, [run for run in bad_runs.values() if run])
+        # The store is asked only about actions that help with a lock.
+        useless = {
+            each
+            for each in set().union(*helpful.values())
+            if each.command_instead(provider, "")
+        }
         for record, cells in zip(records, results(self), strict=True):
             findings = found.get(record.pk, [])
-            kinds = {finding.kind for finding in findings}
-            helpful = {each.kind for each in offered if each.cures & kinds}
-            # If the job may still run, a run now is no help.
-            if any(kind.may_still_run for kind in kinds):
-                helpful -= {ActionKind.RUN}
-            asked = request_of(record.status)
-            helpful |= {ActionKind.WITHDRAW} if asked else set()
-            rows.append(
+            cures = [each for each in helpful[record.pk] if each not in useless]
+            row_keys = (finding.params.get("row_key") for finding in findings)
+            shown_rows.append(
                 {
                     "name": record.pk,
                     "cells": cells,
                     "findings": findings,
-                    "cures": [
-                        each
-                        for each in offered
-                        if each.kind in helpful and record.state in each.states
-                    ],
-                    "bad_run": keys.get(bad_runs.get(record.pk, "")),
-                    "request": asked,
+                    "cures": buttons(cures, record.status),
+                    "bad_run": next(filter(None, row_keys), None) if has_runs else None,
+                    "request": request_of(record.status),
                 }
             )
-        return rows
-
-
-def bad_run_of(status: LockStatus, findings: Sequence[Finding]) -> str:
-    """Return which run with a bad end the findings are about; empty without one."""
-    told = {str(finding.kind) for finding in findings}
-    bad = (run.locked_by for run in traces_of(status) if str(run.outcome) in told)
-    return next(bad, "")
-
-
-def keys_of(provider: DatabaseLockProvider, runs: Collection[str]) -> dict[str, int]:
-    """Return the keys of the rows of these runs, as far as the history has them."""
-    if not runs:
-        return {}
-    rows = LockRun.objects.using(provider.using).filter(locked_by__in=runs)
-    return dict(rows.values_list("locked_by", "pk"))
+        return shown_rows
 
 
 def name(record: LockRecord) -> SafeString:
-    """Return the lock's name, shortened if it is an entry of ``CRONJOBS``."""
+    """Return the lock's name, which may break after each dot."""
     return labels.lock_name(record.name)
 
 
@@ -166,7 +211,7 @@ def worker(record: LockRecord) -> SafeString:
     """Return where the lock was acquired last; of a pause, who and why."""
     if not record.locked_by:
         return labels.EMPTY_CELL
-    pause = record.status.pause
+    pause = Pause.parse(record.locked_by)  # which may have ended
     if pause is not None:
         return labels.shown("pause", pause=pause, locked_by=record.locked_by)
     return labels.holder_of(record.locked_by)
@@ -224,7 +269,7 @@ def facts_of(record: LockRecord, runs: Sequence[LockRun]) -> dict[str, object]:
     may see.
     """
     status, job = record.status, record.status.job
-    clock, late = aware(status.clock), status.overdue_since(Search().grace)
+    clock, late = aware(status.clock), status.overdue_since(default_grace())
     instants = (
         *("locked_at", "lock_until", "lock_at_least_until"),
         *("heartbeat_at", "released_at", "tick", "due_at"),

@@ -1,39 +1,39 @@
 """``manage.py shedlock check``."""
 
 import sys
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import ArgumentParser
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
-from html import escape
 from importlib.util import find_spec
 from typing import Any
 
 from django.conf import settings
-from django.core import mail
-from django.core.management.base import CommandError
+from django.utils.translation import override
 
 from django_shedlock.cli import base, json_output, terminal
 from django_shedlock.console.cli.findings import finding_line
-from django_shedlock.console.monitoring.findings import Finding, Severity
-from django_shedlock.console.monitoring.notices import Changes, reported
+from django_shedlock.console.cli.telling import Administrators, Chat, Reader
+from django_shedlock.console.monitoring.findings import Finding
+from django_shedlock.console.monitoring.kinds import Kind, Severity
+from django_shedlock.console.monitoring.notices import NotTold, news_for
 from django_shedlock.console.monitoring.search import (
     Search,
-    aliases_to_search,
     default_grace,
+    open_findings,
 )
+from django_shedlock.console.monitoring.sentences import some_names
+from django_shedlock.exceptions import LockProviderError
 from django_shedlock.execution.skips import PROGRAM
-from django_shedlock.registry.discovery import named_jobs
-from django_shedlock.webhooks import is_address, post
-
-NAMES_MAX_WIDTH = 60
-MAIL_FINDING_LIMIT = 100
-"""New findings in one mail, and as many that are gone."""
+from django_shedlock.providers import aliases_to_ask, get_provider
 
 
 class Check(base.Subcommand):
     """Prints the findings, and exits with the status of the worst."""
 
     name = "check"
+    group = base.Group.LOOK
+    example = "check --held-for 2h --mail-admins"
     help = (
         "print findings; exit status 0: none, 1: a job needs attention, 2: no job with "
         "a lock can run"
@@ -69,20 +69,21 @@ class Check(base.Subcommand):
         base.add_switch(
             parser,
             "--mail-admins",
-            "mail each finding once to ADMINS, and once that it is gone; with "
-            "--verbosity 0 print nothing",
+            "mail to ADMINS what is new: findings, acknowledgements and recoveries; "
+            "findings that stay are repeated daily; with --verbosity 0 print nothing",
         )
         parser.add_argument(
-            "--webhook",
+            "--notify",
             metavar="URL",
-            type=_address,
-            help="post each finding once to this address, and once that it is gone, "
-            "as the JSON that Slack reads",
+            action="append",
+            default=[],
+            help="send the same to a chat or another service, by an address of "
+            "Apprise, as in slack://… or discord://…; may be repeated",
         )
         base.add_switch(parser, "--json", "print JSON")
 
     def handle(self, alias: str | None, **options: Any) -> None:
-        self.run(aliases_to_search() if alias is None else [alias], **options)
+        self.run(aliases_to_ask() if alias is None else [alias], **options)
 
     def run(
         self,
@@ -93,37 +94,24 @@ class Check(base.Subcommand):
         ignore: list[str],
         fail_on: str,
         mail_admins: bool,
-        webhook: str | None,
+        notify: list[str],
         json: bool,
         verbosity: int,
         **options: object,
     ) -> None:
-        if mail_admins and not settings.ADMINS:
-            raise base.WrongCall("--mail-admins needs an address in ADMINS.")
-        if webhook and find_spec("requests") is None:
-            raise base.WrongCall("--webhook needs django-shedlock[pings].")
+        readers = _readers(notify, mail_admins=mail_admins)
         grace = default_grace() if grace is None else grace
         search = Search(grace, held_for, tuple(ignore), acknowledged=True)
         found = search.verdict(aliases)
-        findings = [each for each in found if not each.acknowledged]
-        known = dict.fromkeys(str(each.lock) for each in found if each.acknowledged)
+        findings = open_findings(found)
+        # What cron mails, or a probe keeps, shall not have it each time.
+        if ignore and verbosity and self.stderr.isatty():
+            self._report_needless(ignore, aliases, found)
         if json:
-            rows = [
-                {"severity": each.kind.severity} | each.as_dict() for each in findings
-            ]
-            json_output.write_json(self.stdout, rows)
+            json_output.write_json(self.stdout, [each.as_dict() for each in findings])
         elif verbosity:
-            lines = [finding_line(self.style, each) for each in findings]
-            lines = lines or ["No findings."]
-            if known:
-                names = terminal.shortened(", ".join(known), NAMES_MAX_WIDTH)
-                lines.append(f"Acknowledged, see `{PROGRAM} show NAME`: {names}.")
-            self.write("\n".join(lines))
-        are_told = []
-        if mail_admins:
-            are_told.append(self._report(search, aliases, findings))
-        if webhook:
-            are_told.append(self._report(search, aliases, findings, webhook))
+            self._print(findings, [each for each in found if each.acknowledged])
+        are_told = [self._tell(reader, search, aliases, found) for reader in readers]
         statuses = {Severity.WARNING: 1, Severity.CRITICAL: 2}
         status = max((statuses[found.kind.severity] for found in findings), default=0)
         if status >= statuses[Severity(fail_on)]:
@@ -131,77 +119,65 @@ class Check(base.Subcommand):
         if not all(are_told):
             sys.exit(base.ExitStatus.NOT_TOLD)
 
-    def _report(
+    def _print(
+        self, findings: Sequence[Finding], acknowledged: Sequence[Finding]
+    ) -> None:
+        lines = [finding_line(self.style, each) for each in findings]
+        lines = lines or ["No findings."]
+        if acknowledged and (names := _names_of_locks(acknowledged)):
+            names = terminal.printable(names)
+            lines.append(f"Acknowledged, see `{PROGRAM} show NAME`: {names}.")
+        self.write("\n".join(lines))
+
+    def _report_needless(
+        self, ignore: Sequence[str], aliases: Sequence[str], found: Sequence[Finding]
+    ) -> None:
+        """Name the patterns of ``--ignore`` that match no lock: perhaps misspelt."""
+        if any(each.kind is Kind.UNREACHABLE for each in found):
+            return
+        with suppress(LockProviderError):  # it was read a moment ago
+            providers = [get_provider(alias) for alias in aliases]
+            for pattern in ignore:
+                if not any(base.has_match(each, pattern) for each in providers):
+                    self.stderr.write(base.needless_pattern("--ignore", pattern))
+
+    def _tell(
         self,
+        reader: Reader,
         search: Search,
         aliases: Sequence[str],
         findings: Sequence[Finding],
-        webhook: str = "",
     ) -> bool:
-        # Without a network both mail and webhook fail. The verdict counts all the same.
+        # Without a network neither mail nor chat works. The verdict counts anyway.
         try:
-            with reported(search, aliases, findings, webhook=webhook) as changes:
-                if changes:
-                    try:
-                        subject, text = _composed(changes)
-                        if webhook:
-                            _post(webhook, subject, text)
-                        else:
-                            mail.mail_admins(subject, text)
-                    except Exception as error:  # whatever a mail backend raises
-                        raise CommandError(str(error)) from error
-        except CommandError as error:
-            how = "webhook" if webhook else "mail"
+            with news_for(reader.name, search, aliases, findings) as news:
+                if news:
+                    reader.tell(news)
+        except NotTold as error:
             self.stderr.write(
-                f"The {how} could not be sent: {error}. The next call of "
-                f"`{PROGRAM} check` that tells of changes tries it again."
+                f"The {reader.means} could not be sent: {error}. The next call of "
+                f"`{PROGRAM} check` for this reader tries it again."
             )
             return False
         return True
 
 
-def _address(text: str) -> str:
-    if not is_address(text):  # it may be secret, or contain one
-        raise ArgumentTypeError("give an address that begins with https:// or http://")
-    return text
+def _names_of_locks(findings: Sequence[Finding]) -> str:
+    """Return the names of some of the locks, in English, and how many others are."""
+    names = (finding.lock for finding in findings if finding.lock)
+    with override("en"):
+        return some_names(list(dict.fromkeys(names)))
 
 
-def _post(address: str, subject: str, text: str) -> None:
-    # A name could call all people of the channel, as <!here> does, or @here.
-    text = escape(f"{subject}\n\n{text}", quote=False).replace("@", "@\u200b")
-    # Discord refuses more than this, escapes included, and Rocket.Chat more than 5000.
-    post(address, json={"text": text[:2000]})
-
-
-def _composed(changes: Changes) -> tuple[str, str]:
-    found, gone = len(changes.new), len(changes.gone)
-    counts = [f"{found} new"] * bool(found) + [f"{gone} gone"] * bool(gone)
-    names = dict.fromkeys(
-        each.lock or each.provider for each in (*changes.new, *changes.gone)
-    )
-    first = terminal.shortened(next(iter(names)), NAMES_MAX_WIDTH)
-    others = " and others" if len(names) > 1 else ""
-    runbooks = _runbooks([*changes.new, *changes.gone])
-    parts = []
-    for title, findings in (("New", changes.new), ("Gone", changes.gone)):
-        parts += [f"{title}:"] * bool(findings)
-        for each in findings[:MAIL_FINDING_LIMIT]:
-            text = terminal.printable(str(each))
-            runbook = runbooks.get((each.provider, each.lock))
-            text += f" Runbook: {runbook}" if runbook else ""
-            links = "".join(f"\n  {link}" for link in (each.link, each.help) if link)
-            parts.append(f"* {each.kind.severity.upper()} {text}{links}")
-        if (left := len(findings) - MAIL_FINDING_LIMIT) > 0:
-            parts.append(f"* {left} more: see `{PROGRAM} check`.")
-    subject = f"shedlock: {', '.join(counts)}: {first}{others}"
-    return subject, "\n\n".join(parts) + "\n"
-
-
-def _runbooks(findings: Sequence[Finding]) -> dict[tuple[str, str | None], str]:
-    """Return the runbooks of the jobs with findings, by provider and lock."""
-    aliases = {found.provider for found in findings if found.lock}
-    return {
-        (alias, job.full_name): job.runbook
-        for alias in aliases
-        for job in named_jobs(alias)
-    }
+def _readers(addresses: Sequence[str], *, mail_admins: bool) -> list[Reader]:
+    if mail_admins and not settings.ADMINS:
+        raise base.WrongCall("--mail-admins needs an address in ADMINS.")
+    if addresses and find_spec("apprise") is None:
+        raise base.WrongCall("--notify needs django-shedlock[apprise].")
+    readers: list[Reader] = [Administrators()] if mail_admins else []
+    for address in addresses:
+        try:
+            readers.append(Chat(address))
+        except ValueError as error:
+            raise base.WrongCall(str(error)) from None
+    return readers

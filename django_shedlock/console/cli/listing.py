@@ -8,9 +8,8 @@ from django.core.management.color import Style
 
 from django_shedlock.cli import base, listing, terminal
 from django_shedlock.console.cli.findings import finding_line
-from django_shedlock.console.monitoring.findings import Finding, Kind
+from django_shedlock.console.monitoring.findings import Finding
 from django_shedlock.console.monitoring.search import Search
-from django_shedlock.exceptions import LockProviderError
 from django_shedlock.execution.skips import PROGRAM
 from django_shedlock.locks.status import LockStatus
 from django_shedlock.providers.base import LockProvider, LockQuery
@@ -22,19 +21,13 @@ class ListedLocksWithFindings(listing.ListedLocks):
     """The locks to show: those with findings first, the others by name."""
 
     only_attention: bool
-    search: Search = field(default_factory=Search)
     findings: dict[str, list[Finding]] = field(default_factory=dict)
     of_store: list[Finding] = field(default_factory=list)
 
     def statuses(self) -> Iterator[LockStatus]:
         """Read them lazily; raise ``CommandError`` for an unknown name."""
-        for found in self.search.findings(self.provider):
-            if found.kind is Kind.UNREACHABLE:
-                raise LockProviderError(found.sentence)
-            if found.lock is None:
-                self.of_store.append(found)
-            else:
-                self.findings.setdefault(found.lock, []).append(found)
+        found = Search().attention(self.provider)
+        self.findings, self.of_store = found.findings, found.of_store
         self.check_names()
         for some in batches(filter(self.wanted.accepts_name, self.findings)):
             statuses = self.provider.statuses(LockQuery(names=some))
@@ -87,6 +80,7 @@ class ListingWithFindings(listing.Listing):
     """Shows locks, first those that have findings."""
 
     help = "show locks, first those that have findings"
+    example = "list --attention"
 
     @classmethod
     def add_arguments(cls, parser: ArgumentParser) -> None:

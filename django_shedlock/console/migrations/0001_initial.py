@@ -13,26 +13,28 @@ class Migration(migrations.Migration):
             name="Notice",
             fields=[
                 (
-                    "provider",
+                    "key",
                     django_shedlock.sql.fields.LockNameField(
-                        max_length=100,
-                        primary_key=True,
-                        serialize=False,
-                        verbose_name="provider",
+                        max_length=64, primary_key=True, serialize=False
                     ),
                 ),
-                ("told", models.TextField(default="[]", verbose_name="told")),
-                ("version", models.BigIntegerField(default=0, verbose_name="version")),
+                ("reader", models.CharField(max_length=100)),
+                ("provider", models.CharField(max_length=100)),
                 (
-                    "claimed_at",
-                    django_shedlock.sql.fields.UTCDateTimeField(
-                        null=True, verbose_name="claimed at"
+                    "lock",
+                    django_shedlock.sql.fields.LockNameField(
+                        blank=True, max_length=255
                     ),
                 ),
+                ("kind", models.CharField(max_length=20)),
+                ("fact", models.TextField()),
+                ("told_at", django_shedlock.sql.fields.UTCDateTimeField(null=True)),
+                ("claimed_at", django_shedlock.sql.fields.UTCDateTimeField(null=True)),
+                ("gone_at", django_shedlock.sql.fields.UTCDateTimeField(null=True)),
+                ("is_acknowledged", models.BooleanField(default=False)),
+                ("version", models.BigIntegerField(default=0)),
             ],
             options={
-                "verbose_name": "notice",
-                "verbose_name_plural": "notices",
                 "db_table": "shedlock_notice",
                 "default_permissions": (),
             },
@@ -81,6 +83,10 @@ class Migration(migrations.Migration):
                 ("result", models.CharField(max_length=20, verbose_name="result")),
                 ("detail", models.TextField(blank=True, verbose_name="detail")),
                 ("facts", models.TextField(blank=True, verbose_name="acknowledged")),
+                (
+                    "process_is_gone",
+                    models.BooleanField(default=False, verbose_name="process is gone"),
+                ),
                 (
                     "until",
                     django_shedlock.sql.fields.UTCDateTimeField(

@@ -1,47 +1,64 @@
 """The one verdict on locks: which need attention."""
 
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
-
-from django.core.exceptions import ImproperlyConfigured
-from django.utils.translation import gettext_noop as _
+from itertools import chain
+from operator import attrgetter
 
 from django_shedlock import conf
-from django_shedlock.clocks import CLOCK_TOLERANCE, clock_difference
-from django_shedlock.console.monitoring.findings import (
-    Finding,
-    Kind,
-    Severity,
-    findings_of,
+from django_shedlock.clocks import (
+    CLOCK_TOLERANCE,
+    aware,
+    clock_difference,
 )
-from django_shedlock.console.monitoring.sentences import say
-from django_shedlock.console.monitoring.traces import (
-    LONG_HISTORY_AGE,
+from django_shedlock.console.monitoring.evidence import (
     Evidence,
     Past,
-    traces_of,
+    Problem,
+    bad_runs_of,
 )
-from django_shedlock.durations import format_duration
-from django_shedlock.exceptions import LockProviderError
-from django_shedlock.execution.skips import PROGRAM
+from django_shedlock.console.monitoring.findings import Finding
+from django_shedlock.console.monitoring.inspection import Inspection
+from django_shedlock.console.monitoring.kinds import Kind, Severity, fact_of
+from django_shedlock.console.monitoring.starts import NEVER, fact_of_silence, last_start
+from django_shedlock.exceptions import InvalidLockConfiguration
+from django_shedlock.history.retention import retention
 from django_shedlock.locks.configuration import ZERO, default_duration
+from django_shedlock.locks.lock import own_host, split_identity
 from django_shedlock.locks.status import NOT_FREE, LockState, LockStatus
-from django_shedlock.providers import get_provider, provider_aliases
+from django_shedlock.providers import get_provider
 from django_shedlock.providers.base import LockProvider, LockQuery
+from django_shedlock.scrubbing import scrubbed
 
 SEARCH_LOCK_LIMIT = 10_000
+LONG_HISTORY_AGE = timedelta(days=365)
+"""A history that deletes nothing is reported when its oldest run is older."""
+UNREADABLE_HISTORY = "history unreadable"
+SILENCE_MIN_LOCKS = 2
+"""One job that was not started has a cause of its own; several have one together."""
+NOTHING_KNOWN: Evidence = Evidence()
+
+# Note [One cause is one finding]
+# When a cron dies, each of its jobs becomes overdue. So if no scheduled job was started
+# after some instant, and several became overdue only since then, the finding is that
+# instant. The jobs that it lists keep their own findings, which are folded: they come
+# last, and ``open_findings()`` leaves them out. The finding counts jobs whose findings
+# are acknowledged as well, and is acknowledged itself once all of them are.
 
 
 @dataclass(frozen=True)
 class Attention:
     """
-    The findings of each lock that needs attention, the most urgent first.
+    What needs attention in a provider.
 
-    Unless it ``is_complete``, there may be further locks, which are not more urgent.
+    ``of_store`` are the findings of the store itself. ``findings`` are those of each
+    lock, the most urgent first. Unless it ``is_complete``, there may be further locks,
+    which are not more urgent.
     """
 
     findings: dict[str, list[Finding]]
+    of_store: list[Finding] = field(default_factory=list)
     is_complete: bool = True
 
 
@@ -88,52 +105,19 @@ class Search:
             try:
                 found += self.findings(get_provider(alias))
             except Exception as error:  # whatever wrong settings, or a store, raise
-                found.append(Finding(Kind.UNREACHABLE, alias, None, str(error)))
+                found.append(unreachable(alias, error))
         return sorted(found, key=_is_minor)
 
     def findings(
         self, provider: LockProvider, limit: int = SEARCH_LOCK_LIMIT
-    ) -> Iterator[Finding]:
-        """Look at the provider's store, its clock, its history, and at its locks."""
-        alias = provider.alias
-        try:
-            difference = clock_difference(provider.now)
-            attention = self.attention(provider, limit)
-            is_outgrown = Past(provider).is_outgrown()
-        except LockProviderError as error:
-            yield Finding(Kind.UNREACHABLE, alias, None, str(error))
-            return
-        if abs(difference) > self.clock_tolerance:
-            text = _(
-                "The store's clock is %(time)s behind this host's: locks are right, "
-                "but schedulers start jobs at other times."
-            )
-            if difference > ZERO:
-                text = _(
-                    "The store's clock is %(time)s ahead of this host's: locks are "
-                    "right, but schedulers start jobs at other times."
-                )
-            sentence = say(text, time=format_duration(abs(difference)))
-            yield Finding(Kind.CLOCK, alias, None, sentence)
-        if is_outgrown:
-            time = format_duration(LONG_HISTORY_AGE)
-            text = _(
-                "With %(setting)s = None the history grows for ever, and has runs that "
-                "are older than %(time)s: give the setting a duration, or prune them."
-            )
-            sentence = say(text, setting=conf.HISTORY_RETENTION.name, time=time)
-            words = ("prune", "--older-than", time, "--all-providers")
-            prune = f"{PROGRAM} {' '.join(words)}"
-            yield Finding(Kind.HISTORY, alias, None, sentence, prune)
-        for found in attention.findings.values():
-            yield from found
-        if not attention.is_complete:
-            text = _(
-                "More than %(count)s locks may need attention: these are the most "
-                "urgent ones. --ignore leaves names out."
-            )
-            sentence = say(text, count=limit)
-            yield Finding(Kind.MORE, alias, None, sentence)
+    ) -> list[Finding]:
+        """
+        Look at the provider's store, its clock, its history, and at its locks.
+
+        Raises ``LockProviderError`` if the store failed.
+        """
+        found = self.attention(provider, limit)
+        return [*found.of_store, *chain.from_iterable(found.findings.values())]
 
     def of_locks(
         self, provider: LockProvider, names: Collection[str]
@@ -145,63 +129,200 @@ class Search:
         failed.
         """
         wanted = LockQuery(names=names, ignored=self.ignored)
-        found = self._found(provider, provider.statuses(wanted) if names else ())
+        statuses = provider.statuses(wanted) if names else ()
+        found = self._found(provider, statuses, Past(provider))
+        if not self.acknowledged:
+            found = _not_acknowledged(found)
         return {name: found[name] for name in sorted(found)}
 
-    def attention(self, provider: LockProvider, limit: int = 1000) -> Attention:
+    def attention(
+        self, provider: LockProvider, limit: int = SEARCH_LOCK_LIMIT
+    ) -> Attention:
         """
-        Return the findings of at most ``limit`` locks that need attention.
+        Return the findings of the store, and of at most ``limit`` of its locks.
 
         Raises ``LockProviderError`` if the store failed.
         """
+        difference = clock_difference(provider.now)
         query = LockQuery(
             ignored=self.ignored,
             states=NOT_FREE - {LockState.HELD_AT_LEAST},
             overdue_by=self.grace,
             needs_look=True,
             passed_over=True,
+            requested=True,
             by_urgency=True,
             limit=limit + 1,
         )
         statuses = list(provider.statuses(query))
-        found = self._found(provider, statuses)
+        is_complete, past = len(statuses) <= limit, Past(provider)
+        found = self._found(provider, statuses, past)
+        silence = self._silence(provider, past, found)
+        of_store = [*self._clock(provider, difference), *silence]
+        of_store += self._history(provider, past)
+        if not self.acknowledged:
+            found = _not_acknowledged(found)
+            of_store = [each for each in of_store if not each.acknowledged]
+        if not is_complete:
+            more = Finding(
+                Kind.MORE, provider.alias, None, Kind.MORE.value, {"count": limit}
+            )
+            of_store.append(more)
+        of_store.sort(key=attrgetter("rank"))
 
         def urgency(name: str) -> tuple[int, str]:
-            return found[name][0].kind.rank, name
+            return found[name][0].rank, name
 
         urgent = sorted(found, key=urgency)
         chosen = {name: found[name] for name in urgent[:limit]}
-        return Attention(chosen, len(statuses) <= limit)
+        return Attention(chosen, of_store, is_complete)
 
     def _found(
-        self, provider: LockProvider, statuses: Iterable[LockStatus]
+        self, provider: LockProvider, statuses: Iterable[LockStatus], past: Past
     ) -> dict[str, list[Finding]]:
         # The history is read for few locks.
-        nothing = Evidence()
-        suspicious = [each for each in statuses if self._look(provider, each, nothing)]
-        past = Past(provider)
+        suspicious = [each for each in statuses if self._inspect(provider, each)]
+        if not suspicious:
+            return {}
         actions = past.actions([status.name for status in suspicious])
-        traces = (trace for status in suspicious for trace in traces_of(status))
-        rows = past.rows({trace.locked_by for trace in traces})
+        bad = {status.name: bad_runs_of(status) for status in suspicious}
+        rows = past.rows({run.locked_by for runs in bad.values() for run in runs})
+        losses = {
+            name: rows[run.locked_by]
+            for name, runs in bad.items()
+            for run in runs
+            if run.lost_at and run.locked_by in rows
+        }
+        known = {name: row for name, row in losses.items() if row.started}
+        rivals = past.rivals(known)
         found = {}
         for status in suspicious:
-            evidence = Evidence(actions.get(status.name, ()), rows)
-            findings = self._look(provider, status, evidence)
-            if not self.acknowledged:
-                findings = [each for each in findings if not each.acknowledged]
-            if findings:
-                found[status.name] = findings
+            evidence = Evidence(actions.get(status.name, ()), rows, rivals)
+            found[status.name] = self._inspect(provider, status, evidence)
         return found
 
-    def _look(
-        self, provider: LockProvider, status: LockStatus, evidence: Evidence
+    def _inspect(
+        self,
+        provider: LockProvider,
+        status: LockStatus,
+        evidence: Evidence = NOTHING_KNOWN,
     ) -> list[Finding]:
-        return findings_of(provider, status, evidence, self.grace, self.held_for)
+        inspection = Inspection(provider, status, evidence, self.grace, self.held_for)
+        return inspection.findings()
+
+    def _clock(
+        self, provider: LockProvider, difference: timedelta
+    ) -> Iterator[Finding]:
+        if abs(difference) > self.clock_tolerance:
+            params = {
+                "difference": abs(difference),
+                "is_ahead": difference > ZERO,
+                "host": own_host(),
+            }
+            yield Finding(Kind.CLOCK, provider.alias, None, fact_of_own_clock(), params)
+
+    def _history(self, provider: LockProvider, past: Past) -> Iterator[Finding]:
+        try:
+            is_kept_for_ever = retention() is None
+        except InvalidLockConfiguration:  # a system check reports it, and jobs run
+            is_kept_for_ever = False
+        oldest = None
+        if is_kept_for_ever or not past.has_read_runs:
+            oldest = past.oldest_end()
+        if past.problem is not None:
+            yield unreadable_history(provider.alias, past.problem)
+            return
+        if oldest is None or not is_kept_for_ever:
+            return
+        if aware(provider.now()) - oldest > LONG_HISTORY_AGE:
+            yield outgrown_history(provider.alias)
+
+    def _silence(
+        self, provider: LockProvider, past: Past, found: dict[str, list[Finding]]
+    ) -> Iterator[Finding]:
+        """Find that no job was started, and fold the findings that come from it."""
+        # See Note [One cause is one finding].
+        waiting = {
+            name: each
+            for name, findings in found.items()
+            for each in findings
+            if waits_for_start(each)
+        }
+        if len(waiting) < SILENCE_MIN_LOCKS:
+            return
+        last = last_start(provider, past)
+        if last is None:
+            return
+        since = None if last is NEVER else last.at
+        names = sorted(
+            name
+            for name, each in waiting.items()
+            if since is None or each.params["since"] + self.grace > since
+        )
+        if len(names) < SILENCE_MIN_LOCKS:
+            return
+        known = [known for name in names if (known := waiting[name].acknowledged)]
+        for name in names:
+            folded = replace(waiting[name], is_folded=True)
+            others = [each for each in found[name] if each is not waiting[name]]
+            found[name] = sorted([*others, folded], key=attrgetter("rank"))
+        fact = fact_of_silence(last)
+        params: Mapping[str, object] = {
+            "since": since,
+            "last": split_identity(last.run)[0],
+            "locks": names,
+        }
+        # Somebody who knows of each of the jobs knows of the silence.
+        whole = max(known, key=attrgetter("at")) if len(known) == len(names) else None
+        yield Finding(Kind.SILENT, provider.alias, None, fact, params, whole)
 
 
-def aliases_to_search() -> list[str]:
-    """Return the aliases of all providers; wrong settings are the default one's."""
-    try:
-        return list(provider_aliases()) or ["default"]
-    except ImproperlyConfigured:  # get_provider() raises it again
-        return ["default"]
+def _not_acknowledged(found: Mapping[str, list[Finding]]) -> dict[str, list[Finding]]:
+    """Return the findings that nobody has acknowledged, by their locks."""
+    remaining = {
+        name: [each for each in findings if not each.acknowledged]
+        for name, findings in found.items()
+    }
+    return {name: findings for name, findings in remaining.items() if findings}
+
+
+def waits_for_start(finding: Finding) -> bool:
+    """Return whether its job is overdue because no run of its tick has begun."""
+    why = finding.params.get("why")
+    return finding.kind is Kind.OVERDUE and why in {"never begun", "not begun"}
+
+
+def open_findings(findings: Iterable[Finding]) -> list[Finding]:
+    """Return the findings that nobody has acknowledged, without those of one cause."""
+    return [each for each in findings if not each.acknowledged and not each.is_folded]
+
+
+def unreachable(alias: str, error: object) -> Finding:
+    """Return the finding that the store of this provider failed."""
+    params = {"error": scrubbed(str(error))}
+    return Finding(Kind.UNREACHABLE, alias, None, Kind.UNREACHABLE.value, params)
+
+
+def unreadable_history(alias: str, problem: Problem) -> Finding:
+    """Return the finding that the history of this provider can't be read."""
+    params = {
+        "why": "unreadable",
+        "error": scrubbed(problem.text),
+        "migrate": problem.migrate,
+    }
+    return Finding(Kind.HISTORY, alias, None, UNREADABLE_HISTORY, params)
+
+
+def outgrown_history(alias: str) -> Finding:
+    """Return the finding that the history of this provider grows for ever."""
+    params = {
+        "why": "outgrown",
+        "setting": conf.HISTORY_RETENTION.name,
+        "age": LONG_HISTORY_AGE,
+    }
+    return Finding(Kind.HISTORY, alias, None, "history outgrown", params)
+
+
+def fact_of_own_clock() -> str:
+    """Return the fact that the clock of this host is wrong; others have their own."""
+    return fact_of(Kind.CLOCK, own_host())

@@ -1,156 +1,221 @@
 """What an operator's action is, and the one way in which each is carried out."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from functools import cache, cached_property
-from typing import Any
+from functools import cached_property
+from typing import ClassVar
 
-from django.dispatch import Signal
-from django.utils.functional import Promise
-from django.utils.translation import override
+from django.utils.functional import Promise, classproperty
+from django.utils.translation import gettext, override
 
 from django_shedlock.console.models import ActionKind, ActionResult
-from django_shedlock.console.operators import performing
+from django_shedlock.console.monitoring.findings import Finding
+from django_shedlock.console.monitoring.kinds import Kind
 from django_shedlock.console.operators.audit import AuditedAction, write_action
 from django_shedlock.exceptions import LockProviderError, described
-from django_shedlock.execution.operators import condition
-from django_shedlock.locks.pauses import FOREVER
+from django_shedlock.execution.operators import condition, reason_of_refusal
 from django_shedlock.locks.status import LockState, LockStatus
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.signals import logger
 
 
-@dataclass(frozen=True)
+@dataclass
 class Answer:
     """
     The result of an action: true if it was done.
 
-    ``tell()`` says it in the active language, with the lock's state now; ``detail``
-    does so in English, for the audit log. If ``result`` is ``STARTED``, the store's
-    reply was lost and nobody knows.
+    ``before`` is the lock before the action, ``meant`` the acquisition that it is for,
+    and ``obstacle`` what keeps anybody from doing it. If ``result`` is ``STARTED``, the
+    store's reply was lost and nobody knows.
     """
 
-    result: ActionResult
-    tell: Callable[[], str]
-    look: Callable[[], LockStatus | None] = lambda: None
-    error: BaseException | None = None
-    """What the job raised."""
+    action: "Action"
+    asked: AuditedAction
+    before: LockStatus | None
+    meant: str | None
+    result: ActionResult = ActionResult.REFUSED
+    obstacle: str = ""
 
     def __bool__(self) -> bool:
         return self.result is ActionResult.DONE
 
-    @property
-    def detail(self) -> str:
-        """The text of the audit log."""
-        with override("en"):
-            return self.tell()
-
     @cached_property
     def status(self) -> LockStatus | None:
         """The lock after the action; ``None`` if it has no record, or can't be read."""
-        return self.look()
+        return self.asked.look()
+
+    @property
+    def unstopped_run(self) -> str:
+        """The run that may still go on; empty if there is none."""
+        status = self.status or self.before
+        if status is None:
+            return ""
+        if status.state.may_still_run:
+            return status.job.open_run or status.locked_by
+        return status.job.last_run or "" if status.job.may_still_run else ""
+
+    def tell(self) -> str:
+        """Say in the active language what was done, or why nothing was."""
+        if self.result is self.action.success:
+            return self.action.done(self)
+        if self.result is ActionResult.STARTED:
+            return self.action.not_known(self.asked.name, self.status)
+        why = self.obstacle or reason_of_refusal(self.meant, self.status)
+        return self.action.not_done(self.asked.name, self.status, why)
+
+    @property
+    def detail(self) -> str:
+        """The text of the audit log, in English."""
+        with override("en"):
+            return self.tell()
 
 
 @dataclass(frozen=True)
 class Option:
     """
-    An option of an action: a duration or, if the default is ``False``, a switch.
+    A field of the admin's form: a duration or, if the default is ``False``, a switch.
 
-    ``name`` is the keyword of ``perform``. ``flag`` is that of the command line, where
-    an option without one comes after the lock. The admin's form asks for durations that
-    have a ``label``; its confirmation turns switches on.
+    ``name`` is that of the action's own field. A duration whose default is ``None``
+    must be given.
     """
 
     name: str
-    flag: str
-    help: str
-    default: timedelta | bool | None = None
-    """``None`` if it must be given."""
-    label: Promise | None = None
+    label: Promise
     hint: Promise | str = ""
+    default: timedelta | bool | None = None
     initial: str = ""
 
 
-def is_not_shown(
-    before: LockStatus | None, after: LockStatus | None, **options: object
-) -> bool:
-    """Return that nobody knows: ``perform`` has looked at the lock already."""
-    return False
-
-
-@dataclass(frozen=True)
-class Action:
+class Action(ABC):
     """
-    One thing that operators can do to a lock: a row of the table ``ACTIONS``.
+    One thing that operators can do to a lock; the table ``ACTIONS`` has all of them.
 
-    The admin offers it to users with ``permission`` for locks in ``states``; a command
-    line has a subcommand for each with a ``help``. ``refused`` and ``unknown`` say with
-    the lock's name what was not done, ``done`` what is true now.
+    A class says who may do it to which locks. An instance has the options, and is
+    carried out. The texts get the lock's name, and ``refused`` also ``why``.
     """
 
-    kind: ActionKind
-    permission: str
-    states: frozenset[LockState]
-    question: Promise
-    refused: Promise
-    unknown: Promise | str = ""
-    done: Callable[..., str] | Promise = performing.released
-    obstacles: Callable[[LockProvider, Sequence[str]], Mapping[str, str]] = (
-        lambda provider, names: {}
-    )
-    """Returns why it can't be done to some of these locks, whatever their states."""
-    notes: Callable[[LockProvider], Sequence[str]] = lambda provider: ()
-    """Returns what else an operator should know before confirming."""
-    perform: Callable[..., bool] = bool
-    """Is called with ``(asked, before, **options)``; returns whether it was done."""
-    is_shown: Callable[..., bool] = is_not_shown
-    """Whether the lock, read after a lost reply, shows that it was done."""
-    success: ActionResult = ActionResult.DONE
+    do_not_call_in_templates: ClassVar[bool] = True
+
+    kind: ClassVar[ActionKind]
+    permission: ClassVar[str]
+    states: ClassVar[frozenset[LockState]] = frozenset(LockState)
+    """The states of the locks for which the admin offers it."""
+    question: ClassVar[Promise]
+    refused: ClassVar[Promise]
+    unknown: ClassVar[Promise]
+    options: ClassVar[Sequence[Option]] = ()
+    success: ClassVar[ActionResult] = ActionResult.DONE
     """The result if it was done."""
-    signal: Signal | None = None
-    is_audited: bool = False
-    """Whether a receiver writes the row of the audit log when it was done."""
-    makes: Callable[[AuditedAction], str] | None = None
-    """Returns the identity of the acquisition that it makes."""
-    facts: Callable[..., Sequence[str]] = lambda asked, before: ()
-    """Returns the facts that it acknowledges: see ``Finding``."""
-    options: Sequence[Option] = ()
-    help: str = ""
-    advice: Mapping[LockState, str] = field(default_factory=dict)
-    """What the command line adds to a refusal because of this state."""
-    refused_in: Mapping[LockState, Promise] = field(default_factory=dict)
-    """The text instead of ``refused`` for this state."""
-    needs_reason: bool = False
-    """Whether the command line requires a reason. The admin's form always does."""
-    cures: frozenset[str] = frozenset()
+    cures: ClassVar[frozenset[Kind]] = frozenset()
     """The kinds of findings that it helps with."""
-    is_dangerous: bool = False
+    is_dangerous: ClassVar[bool] = False
     """Whether its buttons are red."""
 
-    @property
-    def name(self) -> str:
+    @classproperty
+    def name(cls) -> str:
         """Its name in the forms of the admin."""
-        return f"{self.kind}_selected"
+        return f"{cls.kind}_selected"
 
-    @property
-    def label(self) -> Promise | str:
+    @classproperty
+    def label(cls) -> str:
         """What its buttons say."""
-        return self.kind.label
+        return str(cls.kind.label)
 
-    def refusal(
-        self, name: str, locked_by: str | None, status: LockStatus | None
-    ) -> str:
-        """Say why it is not done to the acquisition ``locked_by``."""
-        text = self.refused
-        if status is not None:
-            text = self.refused_in.get(status.state, text)
-        return performing.refused(text, name, locked_by, status)
+    @classmethod
+    def is_offered(cls, status: LockStatus, findings: Sequence[Finding]) -> bool:
+        """Return whether it makes sense for this lock with these findings."""
+        return status.state in cls.states
 
-    def carry_out(
-        self, asked: AuditedAction, seen: LockStatus | None = None, **options: Any
-    ) -> Answer:
+    @classmethod
+    def helps(cls, status: LockStatus, findings: Sequence[Finding]) -> bool:
+        """Return whether it helps with one of the lock's findings."""
+        kinds = {finding.kind for finding in findings}
+        return cls.is_offered(status, findings) and not cls.cures.isdisjoint(kinds)
+
+    @classmethod
+    def remark(cls, status: LockStatus) -> str:
+        """Return what its button says besides its label."""
+        return ""
+
+    @classmethod
+    def obstacles(
+        cls, provider: LockProvider, names: Sequence[str]
+    ) -> Mapping[str, str]:
+        """Return why it can't be done to some of these locks, whatever their states."""
+        return {}
+
+    @classmethod
+    def command_instead(cls, provider: LockProvider, name: str) -> str:
+        """Return the command to show instead of its button, where that is of no use."""
+        return ""
+
+    @classmethod
+    def notes(cls, provider: LockProvider) -> Sequence[str]:
+        """Return what else an operator should know before confirming."""
+        return ()
+
+    @classmethod
+    def findings(
+        cls, provider: LockProvider, names: Collection[str]
+    ) -> Mapping[str, Sequence[Finding]]:
+        """Return the findings of these locks that it is about."""
+        return {}
+
+    @classmethod
+    def options_for(cls, findings: Sequence[Finding]) -> Sequence[Option]:
+        """Return the options that make sense for locks with these findings."""
+        return cls.options
+
+    @abstractmethod
+    def perform(self, asked: AuditedAction, before: LockStatus | None) -> bool:
+        """Do it to the lock that was ``before``; return whether it was done."""
+
+    @abstractmethod
+    def done(self, answer: Answer) -> str:
+        """Say what is true now that it was done."""
+
+    def prepared(
+        self, asked: AuditedAction, before: LockStatus | None
+    ) -> AuditedAction:
+        """Return ``asked`` with what the audit log keeps of it."""
+        return replace(asked, locked_by=before.locked_by if before else None)
+
+    def obstacle(self, asked: AuditedAction) -> str:
+        """Return why it can't be done to this lock, if anything keeps it."""
+        return self.obstacles(asked.provider, [asked.name]).get(asked.name, "")
+
+    def is_shown(self, before: LockStatus | None, after: LockStatus) -> bool:
+        """Return whether the lock, read after a lost reply, shows that it was done."""
+        return False
+
+    def record(self, answer: Answer, detail: str, took: timedelta) -> bool:
+        """Write the row of the audit log; return whether it is there."""
+        return write_action(answer.asked, self.kind, answer.result, detail, took=took)
+
+    def announce(self, answer: Answer) -> None:  # noqa: B027 - most have no signal
+        """Send the signal of the action, which was done."""
+
+    @classmethod
+    def not_done(cls, name: str, status: LockStatus | None, why: str) -> str:
+        """Say why it was not done to the lock, which has this status now."""
+        return str(cls.refused) % {"name": repr(name), "why": why}
+
+    @classmethod
+    def not_known(cls, name: str, after: LockStatus | None) -> str:
+        """Say that the store's answer was lost, and in what state the lock is now."""
+        outcome = str(cls.unknown) % {"name": repr(name)}
+        text = gettext("%(outcome)s: the store did not answer, and can't be read.")
+        if after is not None:
+            text = gettext(
+                "%(outcome)s: the store did not answer. A moment later: %(why)s. It "
+                "may still happen, so look again."
+            )
+        return text % {"outcome": outcome, "why": condition(after)}
+
+    def carry_out(self, asked: AuditedAction, seen: LockStatus | None = None) -> Answer:
         """
         Do it to the acquisition that is meant, with an audit row and a signal.
 
@@ -158,64 +223,43 @@ class Action:
         store failed, or if the row of an acknowledgement can't be written.
         """
         before = seen or asked.provider.status(asked.name)
-        meant = asked.locked_by
-        is_meant = meant in {None, before and before.locked_by}
+        answer = Answer(self, asked, before, asked.locked_by)
+        is_meant = asked.locked_by in {None, before and before.locked_by}
         if is_meant:
-            own = before.locked_by if before else None
-            asked = replace(asked, locked_by=self.makes(asked) if self.makes else own)
-            if why := self.obstacles(asked.provider, [asked.name]):
-                facts = {"name": repr(asked.name), "why": why[asked.name]}
-                return Answer(ActionResult.REFUSED, lambda: str(self.refused) % facts)
-            lasting = options.get("lasting")
-            lasting = None if lasting == FOREVER else lasting
-            asked = replace(asked, facts=self.facts(asked, before), lasting=lasting)
-        look = cache(asked.look)
+            if obstacle := self.obstacle(asked):
+                answer.obstacle = obstacle
+                return answer
+            answer.asked = self.prepared(asked, before)
         began = time.monotonic()
-        result = ActionResult.REFUSED
         try:
-            if is_meant and self.perform(asked, before, **options):
-                result = self.success
+            if is_meant and self.perform(answer.asked, before):
+                answer.result = self.success
         except BaseException as error:
             if not getattr(error, "is_uncertain", False):
+                answer.result = ActionResult.FAILED
                 detail = described(error)
                 if not isinstance(error, LockProviderError):
                     with override("en"):  # interrupted, perhaps after it was done
-                        detail = f"{detail}; {condition(look())}"
-                self._write(asked, ActionResult.FAILED, detail, began)
+                        detail = f"{detail}; {condition(answer.status)}"
+                self.record(answer, detail, _since(began))
                 raise
-            after = look()
-            is_ours = after is not None and after.locked_by == (asked.locked_by or "")
-            is_done = is_ours and self.is_shown(before, after, **options)
-            result = self.success if is_done else ActionResult.STARTED
-
-        def tell() -> str:
-            if result is self.success:
-                if isinstance(self.done, Promise):
-                    return str(self.done) % {"name": repr(asked.name)}
-                return self.done(asked, before, look)
-            if result is ActionResult.STARTED:
-                return performing.unknown(self.unknown, asked.name, look())
-            return self.refusal(asked.name, meant, look())
-
-        answer = Answer(result, tell, look)
-        was_written = (answer and self.is_audited) or self._write(
-            asked, result, answer.detail, began
-        )
-        if answer and not was_written and self.kind is ActionKind.ACKNOWLEDGE:
-            raise LockProviderError(
-                f"Lock {asked.name!r}: nothing is acknowledged, since the audit log of "
-                "operators' actions can't be written."
-            )
-        if answer and self.signal:
-            told = {"action": asked, "answer": answer, **options}
-            self.signal.send_robust(type(asked.provider), **told)
-        elif result is ActionResult.STARTED:
+            answer.result = self._result_by(answer)
+        self.record(answer, answer.detail, _since(began))
+        if answer:
+            self.announce(answer)
+        elif answer.result is ActionResult.STARTED:
             by = asked.operator or "an operator"
             logger.warning("%s %s asked for it: %r", answer.detail, by, asked.reason)
         return answer
 
-    def _write(
-        self, asked: AuditedAction, result: ActionResult, detail: str, began: float
-    ) -> bool:
-        took = timedelta(seconds=time.monotonic() - began)
-        return write_action(asked, self.kind, result, detail, took=took)
+    def _result_by(self, answer: Answer) -> ActionResult:
+        """Return the result after a lost reply, by what the lock shows."""
+        after, ours = answer.status, answer.asked.locked_by or ""
+        if after is None or after.locked_by != ours:
+            return ActionResult.STARTED
+        is_shown = self.is_shown(answer.before, after)
+        return self.success if is_shown else ActionResult.STARTED
+
+
+def _since(began: float) -> timedelta:
+    return timedelta(seconds=time.monotonic() - began)

@@ -3,17 +3,20 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Self
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import QuerySet
+from django.utils.translation import pgettext
 
 from django_shedlock.console.models import ActionKind, ActionResult, LockAction
 from django_shedlock.execution.operators import OperatorAction
 from django_shedlock.history.retention import prune_after_write
-from django_shedlock.history.texts import fitting, scrubbed
+from django_shedlock.history.texts import fitting
 from django_shedlock.locks.configuration import ZERO
+from django_shedlock.scrubbing import scrubbed
 from django_shedlock.signals import logger
-from django_shedlock.sql.compiling import Insert, Select, duration, texts
+from django_shedlock.sql.compiling import Insert, Select, duration, flag, texts
 from django_shedlock.sql.connections import run
 from django_shedlock.sql.fields import DatabaseNow
 
@@ -23,11 +26,21 @@ class AuditedAction(OperatorAction):
     """
     An operator's action with the facts of the findings that it acknowledges.
 
-    They are acknowledged for good, or for as long as ``lasting``.
+    They are acknowledged for good, or for as long as ``lasting``. Only with
+    ``process_is_gone`` the operator says that the process of their run is gone.
     """
 
     facts: Sequence[str] = ()
     lasting: timedelta | None = None
+    process_is_gone: bool = False
+
+    @classmethod
+    def of(cls, action: OperatorAction, facts: Sequence[str] = ()) -> Self:
+        """Return this action; with ``facts``, the process of their run is gone."""
+        who = action.locked_by, action.operator, action.reason
+        return cls(
+            action.provider, action.name, *who, facts, process_is_gone=bool(facts)
+        )
 
 
 def write_action(
@@ -54,6 +67,7 @@ def write_action(
         "locked_by": asked.locked_by or "",
         "facts": "\n".join(asked.facts),
         "lasting": asked.lasting,
+        "process_is_gone": asked.process_is_gone,
         "result": result.value,
         "took": took,
         **fitting(
@@ -79,6 +93,13 @@ def write_action(
     return True
 
 
+def remark_on(row: LockAction) -> str:
+    """Return what tables of the audit log say of the row besides its kind."""
+    if row.process_is_gone:
+        return pgettext("shedlock", "process counts as gone")
+    return ""
+
+
 @Insert
 def insert_action() -> tuple[type[LockAction], dict[str, object]]:
     """Write a row of the audit log."""
@@ -86,6 +107,7 @@ def insert_action() -> tuple[type[LockAction], dict[str, object]]:
     return LockAction, {
         **columns,
         **texts("facts", "result", "detail"),
+        "process_is_gone": flag("process_is_gone"),
         "until": DatabaseNow() + duration("lasting"),
         "began": DatabaseNow() - duration("took"),
         "ended": DatabaseNow(),
@@ -96,5 +118,6 @@ def insert_action() -> tuple[type[LockAction], dict[str, object]]:
 def written_just_now() -> "QuerySet[LockAction, tuple[int]]":
     """Find the row of an INSERT whose reply was lost."""
     columns = texts("name", "provider", "kind", "locked_by", "operator", "result")
+    columns |= texts("facts", "detail")  # another action may be alike in all else
     since = DatabaseNow() - timedelta(minutes=1)  # it is sent again sooner than that
     return LockAction.objects.filter(**columns, ended__gt=since).values_list("pk")[:1]

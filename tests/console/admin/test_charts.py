@@ -140,6 +140,26 @@ def test_hung_run_leaves_the_others_their_height() -> None:
     assert chart["has_cut"]
 
 
+def test_normal_runs_beside_a_hung_one_are_not_cut() -> None:
+    """A run that is somewhat longer than 95 % of all, and of usual, sets the scale."""
+    seconds = [100 + each % 7 for each in range(29)]
+    seconds[5] = 108
+    hung = lock(LockState.RUNNING, clock=NOON, locked_at=NOON - 48 * MINUTE, usual=103)
+    chart = chart_of([run(each) for each in seconds], hung)
+    assert [bar.title[-10:] for bar in bars(chart) if bar.is_cut] == ["48m so far"]
+    assert chart["scale"] == "1m48s"
+    assert max(bar.height for bar in bars(chart) if not bar.is_cut) == 100
+
+
+@pytest.mark.parametrize(("seconds", "is_cut"), [(300, False), (301, True)])
+def test_only_three_times_as_long_is_cut(seconds: float, *, is_cut: bool) -> None:
+    """Of twenty runs of 100 s and one, that one alone is cut, or none is."""
+    chart = chart_of([*[run(100)] * 20, run(seconds)])
+    oldest, *others = bars(chart)
+    assert oldest.is_cut is is_cut
+    assert not any(bar.is_cut for bar in others)
+
+
 def test_bar_that_fits_is_not_cut() -> None:
     """A run that took twice as long as the others is drawn in their scale."""
     chart = chart_of([run(60), run(61), run(120)])

@@ -15,7 +15,14 @@ from django_shedlock import execute, hold
 from django_shedlock.locks.lock import Lock
 from django_shedlock.models import LockRun
 from django_shedlock.providers import get_provider
-from tests.support.locks import LEASE, Broken, configure, status_of, take_from
+from tests.support.locks import (
+    LEASE,
+    Broken,
+    add_run,
+    configure,
+    status_of,
+    take_from,
+)
 from tests.support.operators import CHANGE, LIST, RUNS, confirm, operator
 
 pytestmark = pytest.mark.django_db(databases=["default", "other"], transaction=True)
@@ -44,8 +51,52 @@ def take(name: str, provider: str) -> Lock:
     return take_from(get_provider(provider), configure(name, LEASE))
 
 
+def ran() -> None:
+    """Do nothing, as a job."""
+
+
 def rows(page: Any) -> list[str]:
     return [str(row) for row in page.context["cl"].result_list]
+
+
+REDIS = "django_shedlock.providers.redis.RedisLockProvider"
+
+
+@pytest.mark.each_store
+@override_settings(
+    SHEDLOCK_PROVIDERS={
+        "default": {"BACKEND": DATABASE},
+        "fast": {
+            "BACKEND": REDIS,
+            "OPTIONS": {"url": "redis://127.0.0.1:1/0", "history_database": "default"},
+        },
+    }
+)
+def test_runs_of_a_lock_are_those_of_its_provider(chief: Client) -> None:
+    """Another provider has a lock of that name, and its runs in the same table."""
+    execute(ran, "billing")
+    add_run("billing", provider="fast")
+    page = chief.get(reverse(CHANGE, args=["billing"]))
+    leads = set(re.findall(r'href="([^"]*name__exact=billing[^"]*)"', text(page)))
+    assert len(leads) >= 2
+    for address in leads:
+        found: Any = chief.get(unescape(address))
+        shown = {each.provider for each in found.context["cl"].result_list}
+        assert shown == ({"default"} if "lockrun" in address else set())
+
+
+@override_settings(
+    SHEDLOCK_PROVIDERS={
+        "default": {
+            "BACKEND": REDIS,
+            "OPTIONS": {"url": "redis://127.0.0.1:1/0", "history_database": "other"},
+        }
+    }
+)
+def test_runs_of_a_store_without_records(chief: Client) -> None:
+    """They are in the database of its history, which nobody has to choose."""
+    add_run("billing", using="other")
+    assert rows(chief.get(reverse(RUNS))) != []
 
 
 def test_list_says_which_provider_it_shows(chief: Client) -> None:

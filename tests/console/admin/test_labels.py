@@ -22,7 +22,7 @@ from django_shedlock.console.admin.labels import (
     state_badge,
     with_instant,
 )
-from django_shedlock.console.monitoring.findings import Kind
+from django_shedlock.console.monitoring.kinds import Kind
 from django_shedlock.locks.status import LockState, RunOutcome
 from django_shedlock.schedules.state import Trigger
 
@@ -63,7 +63,7 @@ def test_holder_without_a_process() -> None:
 
 def test_every_finding_of_a_lock_has_a_label() -> None:
     """The labels are in the order of urgency; the others concern no lock."""
-    of_the_store = {Kind.UNREACHABLE, Kind.CLOCK, Kind.MORE}
+    of_the_store = {Kind.UNREACHABLE, Kind.SILENT, Kind.CLOCK, Kind.MORE}
     assert list(FINDING_LABELS) == [kind for kind in Kind if kind not in of_the_store]
     bad = [outcome for outcome in RunOutcome if outcome.is_bad]
     assert bad == [kind for kind in Kind if kind in bad]

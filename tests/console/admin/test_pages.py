@@ -8,14 +8,16 @@ from typing import Any
 
 import pytest
 from django.db import connection
+from django.db.models import F
 from django.test import Client, override_settings
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from django_shedlock import scheduler_lock
+from django_shedlock.beat.catch_up import note_catch_up
 from django_shedlock.clocks import local_text
-from django_shedlock.console.models import ActionKind
 from django_shedlock.console.monitoring.search import Search
+from django_shedlock.console.operators import RequestRun
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks.pauses import FOREVER
 from django_shedlock.locks.status import RunOutcome
@@ -202,12 +204,35 @@ def test_open_request_is_shown(chief: Client) -> None:
     assert "withdraw_selected" in buttons(chief)
     [row] = chief.get(reverse(LIST)).context["shedlock_rows"]
     assert re.fullmatch(asked, row["request"])
-    assert [each.kind for each in row["cures"]] == [ActionKind.WITHDRAW]
+    assert [each.name for each in row["cures"]] == ["withdraw_selected"]
     LockRecord.objects.update(asked_at=DatabaseNow() - REQUEST_LIFETIME)
     assert "asked" not in answers(chief)["next"]
-    assert "withdraw_selected" not in buttons(chief)
+    assert "withdraw_selected" in buttons(chief)
     [row] = chief.get(reverse(LIST)).context["shedlock_rows"]
     assert (row["request"], row["cures"]) == ("", [])
+
+
+def test_run_that_nobody_would_carry_out_is_a_command(chief: Client) -> None:
+    """No button promises it where neither a beat nor a catch-up was seen lately."""
+    take("billing").release()
+    command = '<code lang="en" dir="ltr">python manage.py shedlock trigger billing'
+    assert command in open_page(chief).content.decode()
+    assert "run_selected" not in buttons(chief)
+    note_catch_up(get_provider())
+    assert command not in open_page(chief).content.decode()
+    assert "run_selected" in buttons(chief)
+    ago = F("locked_at") - REQUEST_LIFETIME
+    LockRecord.objects.filter(name="shedlock.catch-up").update(locked_at=ago)
+    assert command in open_page(chief).content.decode()
+
+
+def test_page_says_who_asked_for_the_last_run(chief: Client) -> None:
+    """So whoever asked learns what came of it."""
+    take("billing").release()
+    end_run("billing", operator="alice", reason="a customer waits")
+    last = answers(chief)["last"]
+    assert last.startswith("succeeded")
+    assert last.endswith("alice asked for it, because: a customer waits")
 
 
 def test_page_of_a_kept_lock(viewer: Client) -> None:
@@ -249,7 +274,7 @@ def test_paused_job_offers_to_resume_it_first(chief: Client) -> None:
     LockRecord.objects.update(locked_at=DatabaseNow() - 2 * DAY)
     end_run("billing", RunOutcome.FAILED)
     page = open_page(chief)
-    assert [str(each.label) for each in page.context["shedlock_actions"]] == [
+    assert [str(each.label) for each in page.context["shedlock_buttons"]] == [
         "Resume job",
         "Pause job",
         "Acknowledge",
@@ -284,7 +309,7 @@ def test_lock_that_nobody_ever_held(viewer: Client) -> None:
     get_provider().register("billing", Schedule("@hourly", "UTC"))
     told = answers(viewer)
     assert told["holder"] == "Nobody has held it yet."
-    assert told["last"] == "No run has ended yet."
+    assert told["last"] == "No run has reported its end yet."
     folded = details(viewer)
     assert folded["Acquisition"] == folded["Locked at"] == folded["Lock until"] == "-"
 
@@ -347,7 +372,7 @@ def test_findings_stand_on_top(viewer: Client) -> None:
     [shown] = findings(viewer)
     assert shown == f"{told.sentence} {told.command}"
     page = open_page(viewer).content.decode()
-    assert "<code>python manage.py shedlock catch-up</code>" in page
+    assert "<code>python manage.py shedlock catch-up billing</code>" in page
     assert page.index("shedlock-findings") < page.index("shedlock-answers")
 
 
@@ -372,6 +397,29 @@ def test_store_that_fails_is_told(
     page = open_page(viewer).content.decode()
     assert "Could not read the runs: &lt;no table&gt;" in page
     assert answers(viewer)["state"].startswith("running")
+
+
+def test_store_that_fails_later_is_told(
+    chief: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is offered while nobody can read in which state the lock is."""
+
+    def fail(*arguments: Any) -> None:
+        raise LockProviderError("Could not read the catch-up: <no table>")
+
+    take("billing").release()
+    monkeypatch.setattr(RequestRun, "command_instead", fail)
+    page = open_page(chief).content.decode()
+    assert "Could not read the catch-up: &lt;no table&gt;" in page
+    assert buttons(chief) == []
+
+
+def test_host_of_an_ended_pause_is_its_operator(viewer: Client) -> None:
+    """The lock keeps the identity of the pause until the next run."""
+    pause("billing").release()
+    assert "Nobody; the last one was alice" in answers(viewer)["holder"]
+    page = text(viewer.get(reverse(LIST)).content.decode())
+    assert "alice the mail server moves" in page
 
 
 def test_only_what_applies_is_offered(chief: Client) -> None:
@@ -458,11 +506,21 @@ def test_page_has_thirty_runs_at_the_most(viewer: Client) -> None:
     assert response.context["shedlock_statistics"]["runs"] == 31
 
 
+def test_open_run_is_not_denied(viewer: Client) -> None:
+    """The history lacks it, and it has not ended; its holder is on the page."""
+    lock = take("billing")
+    expire("billing")
+    page = open_page(viewer).content.decode()
+    assert "The history has no run of this lock." in page
+    assert lock.locked_by in page
+    assert answers(viewer)["last"] == "No run has reported its end yet."
+
+
 def test_page_of_a_new_lock(viewer: Client) -> None:
     """A lock without history says so."""
     take("billing")
     page = open_page(viewer).content.decode()
-    assert "No run of this lock is recorded." in page
+    assert "The history has no run of this lock." in page
     assert "<svg role" not in page
 
 
@@ -498,7 +556,7 @@ def test_page_has_as_many_queries_whatever_it_shows(chief: Client) -> None:
         with CaptureQueriesContext(connection) as queries:
             open_page(chief)
         counts.append(len(statements(queries)))
-    assert counts == [10] * 3
+    assert counts == [11] * 3
 
 
 def test_no_traceback_is_loaded(viewer: Client) -> None:

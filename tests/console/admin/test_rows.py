@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
-from functools import partialmethod
 from types import ModuleType
 from typing import Any
 from unittest.mock import patch
@@ -21,21 +20,24 @@ from django.urls import path, reverse
 from django.utils.html import escape
 from django.utils.translation import override
 
-from django_shedlock.console.admin import LockRecordAdmin
+from django_shedlock.beat.catch_up import note_catch_up
+from django_shedlock.console.admin import LockRecordAdmin, filters, rows
 from django_shedlock.console.models import ActionKind
-from django_shedlock.console.monitoring.findings import Kind
+from django_shedlock.console.monitoring.kinds import Kind, fact_of
 from django_shedlock.console.monitoring.search import Search
-from django_shedlock.console.monitoring.traces import fact_of
 from django_shedlock.locks.status import LockState, RunOutcome
 from django_shedlock.models import LockRecord, LockRecordQuerySet
 from django_shedlock.providers import get_provider
 from django_shedlock.sql.compiling import Select
+from django_shedlock.sql.fields import DatabaseNow
 from tests.console.admin.test_locks import age, counters, names, told
 from tests.support import scenes
+from tests.support.commands import call
 from tests.support.last_runs import end_run
 from tests.support.lateness import be_overdue
 from tests.support.locks import add_run, expire, pause, state, take
 from tests.support.operators import (
+    ALL,
     HOSTILE,
     LIST,
     RUN,
@@ -75,8 +77,7 @@ def incident() -> None:
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the list search for two locks only."""
-    attention: Any = partialmethod(Search.attention, limit=2)
-    monkeypatch.setattr(Search, "attention", attention)
+    monkeypatch.setattr(filters, "LISTED_FINDING_LIMIT", 2)
 
 
 @pytest.mark.usefixtures("incident")
@@ -101,7 +102,7 @@ def test_list_says_what_check_says(viewer: Client) -> None:
     shown = without_durations(html)
     for [finding] in said.values():
         assert without_durations(escape(finding.sentence)) in shown
-    assert ">python manage.py shedlock release h.expired --force</code>" in html
+    assert ">python manage.py shedlock show h.expired</code>" in html
 
 
 @pytest.mark.usefixtures("incident")
@@ -143,6 +144,37 @@ def test_calm_list_says_so(viewer: Client) -> None:
     assert "Nothing needs attention" in page.content.decode()
 
 
+@pytest.mark.each_store
+def test_acknowledged_expired_lock_is_counted_by_its_state(viewer: Client) -> None:
+    """It needs nobody, but it is neither held nor free: two locks are two."""
+    for name in ("known", "new"):
+        take(name)
+        expire(name)
+    assert counters(viewer.get(reverse(LIST))) == [("any", 2), ("expired", 2)]
+    call("acknowledge", "known", "--reason", "it is looked at")
+    found, by_state = [("any", 1), ("expired", 1)], ("expired", 1)
+    assert counters(viewer.get(reverse(LIST))) == [*found, by_state]
+    # The run is still open, but another service has acquired the lock since.
+    take("new")
+    LockRecord.objects.filter(name="new").update(open_run="web-1:7:gone")
+    assert {by_state, ("running", 1)} <= {*counters(viewer.get(reverse(LIST)))[2:]}
+
+
+@pytest.mark.each_store
+@pytest.mark.usefixtures("few")
+def test_list_of_too_many_is_not_calm(viewer: Client) -> None:
+    """Of the locks that are left out nobody knows whether they need attention."""
+    for name in ("a", "b", "c"):
+        take(name)
+        expire(name)
+    assert "Nothing needs attention" not in viewer.get(reverse(LIST)).content.decode()
+    for name in ("a", "b", "c"):
+        call("acknowledge", name, "--reason", "it is looked at")
+    page = viewer.get(reverse(LIST)).content.decode()
+    assert "most urgent locks are counted" in page
+    assert "Nothing needs attention" not in page
+
+
 @pytest.mark.usefixtures("incident", "few")
 def test_counters_of_many_are_bounded(viewer: Client) -> None:
     """
@@ -152,7 +184,10 @@ def test_counters_of_many_are_bounded(viewer: Client) -> None:
     """
     page = viewer.get(reverse(LIST))
     assert counters(page)[:3] == [("any", 2), ("overdue", 1), ("lost", 1)]
-    assert "<strong>2+</strong>" in page.content.decode()
+    html = page.content.decode()
+    assert "<strong>2+</strong>" in html
+    assert "Only the 2 most urgent locks are counted and filtered here" in html
+    assert ("expired", 1) in counters(page)  # which is none of these two
     assert sorted(name[0] for name in told(page)) == list("efghij")
 
 
@@ -207,7 +242,7 @@ def test_attention_is_searched_once(viewer: Client) -> None:
 @pytest.mark.parametrize("locks", [10, 100])
 @pytest.mark.parametrize("query", ["", "?attention=any", "?last=failed", "?q=job"])
 @pytest.mark.usefixtures("incident")
-def test_list_is_eight_statements(locks: int, query: str) -> None:
+def test_list_is_eleven_statements_at_most(locks: int, query: str) -> None:
     """
     With two of session and user, however many locks there are, and of which kind.
 
@@ -225,9 +260,114 @@ def test_list_is_eight_statements(locks: int, query: str) -> None:
         page = root.get(reverse(LIST) + query)
     has_links = any(row["bad_run"] for row in page.context["shedlock_rows"])
     assert has_links is (query != "?q=job" or locks > 10)
-    assert len(statements(captured)) == 7 + has_links, statements(captured)
+    assert len(statements(captured)) <= 11, statements(captured)
     if not query:
         assert page.context["cl"].result_count == LockRecord.objects.count() == locks
+
+
+@pytest.fixture
+def thousands() -> None:
+    """Let 3,000 locks be expired, whose last runs failed, and the ones before lost."""
+    now = DatabaseNow()
+    LockRecord.objects.bulk_create(
+        LockRecord(
+            name=f"job-{number}",
+            locked_by=f"web-1:{number}:a",
+            locked_at=now - 2 * MINUTE,
+            lock_until=now - MINUTE,
+            open_run=f"web-1:{number}:a",
+            last_run=f"web-1:{number}:b",
+            outcome=RunOutcome.FAILED.value,
+            started_at=now - 9 * MINUTE,
+            ended_at=now - 8 * MINUTE,
+            failures=1,
+            lost_at=now - 10 * MINUTE,
+            lost_run=f"web-1:{number}:c",
+        )
+        for number in range(3000)
+    )
+
+
+REFRESH: Any = {"headers": {"X-Shedlock-Refresh": "yes"}}
+
+
+@pytest.mark.each_store
+@pytest.mark.usefixtures("thousands")
+@pytest.mark.parametrize(
+    "query",
+    ["", "?attention=any", "?last=failed", "?state=expired", "?q=job-2", "?p=60"],
+)
+def test_list_of_thousands_is_fifteen_statements_at_most(query: str) -> None:
+    """Those of session, user and permissions count; so do those of its refresh."""
+    viewer = operator(*ALL)
+    address = reverse(LIST) + query
+    page: Any = viewer.get(address)
+    with CaptureQueriesContext(connection) as captured:
+        page = viewer.get(address)
+    assert len(page.context["shedlock_rows"]) == 50
+    assert len(told(page)) == 50
+    assert len(statements(captured)) <= 15, statements(captured)
+    shown = {rows.SHOWN_FIELD: names(page)}
+    with CaptureQueriesContext(connection) as captured:
+        parts: Any = viewer.post(address, shown, **REFRESH)
+    assert len(told(parts)) == 50
+    assert len(statements(captured)) <= 15, statements(captured)
+
+
+def ids_to_refresh(page: Any) -> list[str]:
+    parts = r'id="([\w-]+)"[^>]* data-shedlock-refresh'
+    return re.findall(parts, page.content.decode())
+
+
+@pytest.mark.each_store
+@pytest.mark.usefixtures("incident")
+def test_refresh_of_a_long_list_is_a_part(
+    viewer: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has what needs attention, and the locks that the page already shows."""
+    assert "data-shedlock-long" not in viewer.get(reverse(LIST)).content.decode()
+    monkeypatch.setattr(rows, "WHOLE_REFRESH_LOCK_LIMIT", 9)
+    page = viewer.get(reverse(LIST))
+    assert "data-shedlock-long" in page.content.decode()
+    assert ids_to_refresh(page) == ["shedlock-attention", "shedlock-locks"]
+    shown = {rows.SHOWN_FIELD: ["a.free", "h.expired", "gone"]}
+    with CaptureQueriesContext(connection) as captured:
+        parts: Any = viewer.post(reverse(LIST), shown, **REFRESH)
+    assert ids_to_refresh(parts) == ids_to_refresh(page)
+    assert [name[0] for name in names(parts)] == list("jihgfea")
+    assert counters(page)[:7] == [
+        (choice, locks) for choice, _, locks in parts.context["shedlock_attention"]
+    ]
+    of_all = [
+        sql
+        for sql in statements(captured)
+        if re.search(r"FROM .shedlock. ", sql) and not re.search(r"name. IN \(", sql)
+    ]
+    # The clock, and the search for what needs attention.
+    assert [("MAX(" in sql) for sql in of_all] == [True, False]
+
+
+@pytest.mark.each_store
+@pytest.mark.parametrize(
+    ("query", "found"), [("?state=running", "gd"), ("?p=2", "da"), ("?o=0", "ad")]
+)
+@pytest.mark.usefixtures("incident")
+def test_refresh_of_a_long_list_keeps_to_it(
+    viewer: Client, query: str, found: str
+) -> None:
+    """What the filter leaves out goes; a further or sorted page gets nothing new."""
+    shown = {rows.SHOWN_FIELD: ["a.free", "d.running"]}
+    page: Any = viewer.post(reverse(LIST) + query, shown, **REFRESH)
+    assert [name[0] for name in names(page)] == list(found)
+
+
+def test_list_of_expired_locks_is_not_empty(viewer: Client) -> None:
+    """They are counted as what needs attention, so no state has a counter."""
+    take("billing")
+    expire("billing")
+    page = viewer.get(reverse(LIST))
+    assert counters(page) == [("any", 1), ("expired", 1)]
+    assert "There are no locks yet" not in page.content.decode()
 
 
 def test_list_compiles_what_django_made(viewer: Client) -> None:
@@ -280,6 +420,8 @@ def test_job_that_may_still_run_is_not_to_be_run() -> None:
     for name in ("a.over", "a.dead"):
         be_overdue(name)
     client = operator("view_lockrecord", "run_lockrecord")
+    assert cures(client.get(reverse(LIST))) == {}  # nobody would carry it out
+    note_catch_up(get_provider())
     offered = cures(client.get(reverse(LIST)))
     assert offered == {"over": ["Run job now…"]}
 

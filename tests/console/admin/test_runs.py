@@ -9,16 +9,22 @@ from secrets import token_hex
 from typing import Any
 
 import pytest
+from django.contrib import admin
 from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client, RequestFactory, override_settings
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
+from django.utils import timezone
 
-from django_shedlock.console.admin import filters, past
+from django_shedlock.console.admin import LockRunAdmin, filters, past
 from django_shedlock.console.admin.base import CappedPaginator
 from django_shedlock.console.admin.labels import LISTED_MESSAGE_MAX_LENGTH, excerpt
-from django_shedlock.console.admin.past import STATISTICS_RUN_LIMIT, last_runs
+from django_shedlock.console.admin.past import (
+    SEARCHED_RUN_LIMIT,
+    STATISTICS_RUN_LIMIT,
+    last_runs,
+)
 from django_shedlock.history.recording import exception_columns
 from django_shedlock.locks.status import RunOutcome
 from django_shedlock.models import LockRecord, LockRun
@@ -124,90 +130,136 @@ def test_chosen_host_is_offered_though_it_ran_nothing_lately(
     assert '<li class="selected">' in page.content.decode()
 
 
-def test_filter_by_date(viewer: Client) -> None:
-    """The usual filter by date and the hierarchy of dates leave runs of that time."""
+def days(page: Any) -> dict[str, str]:
+    """Return the addresses of the days that the list offers."""
+    links = re.findall(r'href="(\?day=([\d-]+)[^"]*)"', page.content.decode())
+    return {day: link.replace("&amp;", "&") for link, day in links}
+
+
+def test_filter_by_day(viewer: Client) -> None:
+    """The last days are on offer; those of a day are in the order of their ends."""
     add_run("old", ended=DatabaseNow() - timedelta(days=20))
-    add_run("new")
+    now = DatabaseNow()
+    add_run("new", ended=now)
+    add_run("late", RunOutcome.ABANDONED, ended=now - timedelta(seconds=1))
     page = viewer.get(reverse(RUNS))
-    [link] = re.findall(
-        r'href="\?(ended__gte=[^"]+)">\s*Past 7 days', page.content.decode()
-    )
-    recent = viewer.get(reverse(RUNS) + "?" + link.replace("&amp;", "&"))
-    assert names(recent) == ["new"]
-    year = viewer.get(reverse(RUNS), {"ended__year": "1999"})
-    assert (year.status_code, names(year)) == (200, [])
+    assert names(page) == ["late", "new", "old"]
+    offered = days(page)
+    assert len(offered) == 14
+    assert list(offered) == sorted(offered, reverse=True)
+    ended = timezone.localtime(LockRun.objects.get(name="new").ended)
+    found = names(viewer.get(reverse(RUNS) + offered[str(ended.date())]))
+    assert [name for name in found if name != "late"] == ["new"]  # or it was yesterday
+    assert found[:1] == ["new"]
 
 
-def links_of_hierarchy(page: Any) -> dict[str, str]:
-    """Return the hierarchy's links by what they are called."""
-    html = re.sub(r"\s+", " ", page.content.decode())
-    return {
-        text: link.replace("&amp;", "&")
-        for link, text in re.findall(r'<a href="(\?ended__[^"]+)">([^<]+)</a>', html)
-        if "ended__gte" not in link
-    }
-
-
-def test_hierarchy_of_dates(viewer: Client) -> None:
-    """From the years one comes to the months, the days, and the runs of a day."""
+@pytest.mark.parametrize(
+    ("day", "found"),
+    [
+        ("2023-11-29", ["older"]),
+        ("2023-11-30", ["late", "old"]),
+        ("2023-12-01", []),
+        ("0001-01-01", []),
+        ("9999-12-31", []),
+        ("2023-02-30", []),
+        ("20231129", []),
+        ("yesterday", []),
+    ],
+)
+def test_day_is_one_of_the_readers_zone(
+    viewer: Client, day: str, found: list[str]
+) -> None:
+    """An address can name any day; what is none finds nothing."""
     add_run("older", ended=datetime(2023, 11, 30, 3, tzinfo=UTC))  # Chicago: 29th
-    add_run("old", ended=datetime(2023, 11, 30, 12, tzinfo=UTC))
-    add_run("new", ended=datetime(2025, 2, 1, 12, tzinfo=UTC))
-    address = reverse(RUNS)
-    years = links_of_hierarchy(viewer.get(address))
-    assert list(years) == ["2023", "2024", "2025"]
-    page = viewer.get(address + years["2023"])
-    assert names(page) == ["old", "older"]
-    months = links_of_hierarchy(page)
-    days = links_of_hierarchy(viewer.get(address + months["November 2023"]))
-    assert {"November 29", "November 30"} <= days.keys()
-    assert "November 28" not in days
-    assert names(viewer.get(address + days["November 29"])) == ["older"]
-    assert names(viewer.get(address + years["2024"])) == []
-
-
-def test_hierarchy_of_months(viewer: Client) -> None:
-    """A year with runs in several months leads to each month between them."""
-    for month in (1, 10, 12):
-        add_run("job", ended=datetime(2023, month, 31, 12, tzinfo=UTC))
-    months = links_of_hierarchy(viewer.get(reverse(RUNS)))
-    assert len(months) == 12
-    assert len(names(viewer.get(reverse(RUNS) + months["October 2023"]))) == 1
-    assert names(viewer.get(reverse(RUNS) + months["February 2023"])) == []
+    add_run("late", ended=datetime(2023, 12, 1, 5, 59, 59, tzinfo=UTC))
+    add_run("old", ended=datetime(2023, 11, 30, 6, tzinfo=UTC))
+    page = viewer.get(reverse(RUNS), {"day": day})
+    assert (page.status_code, names(page)) == (200, found)
+    if found:
+        assert day in days(page)
 
 
 @override_settings(USE_TZ=False)
-def test_hierarchy_without_time_zones(viewer: Client) -> None:
+def test_day_without_time_zones(viewer: Client) -> None:
     """Projects with naive datetimes have it as well."""
-    add_run("job", ended=datetime(2023, 11, 29, 12))
-    add_run("job", ended=datetime(2023, 11, 30, 12))
-    days = links_of_hierarchy(viewer.get(reverse(RUNS)))
-    assert list(days) == ["November 29", "November 30"]
+    add_run("older", ended=datetime(2023, 11, 29, 23, 59))
+    add_run("old", ended=datetime(2023, 11, 30, 0, 0))
+    assert names(viewer.get(reverse(RUNS), {"day": "2023-11-30"})) == ["old"]
 
 
-def test_hierarchy_reaches_to_the_newest_end(viewer: Client) -> None:
-    """An abandoned run may be written long after its end; a later run has ended."""
-    add_run("job", ended=datetime(2024, 5, 5, 12, tzinfo=UTC))
-    add_run("job", RunOutcome.ABANDONED, ended=datetime(2023, 5, 5, 12, tzinfo=UTC))
-    years = links_of_hierarchy(viewer.get(reverse(RUNS)))
-    assert list(years) == ["2023", "2024"]
-
-
-def test_hierarchy_without_runs(viewer: Client) -> None:
-    """An empty list has no dates."""
-    assert links_of_hierarchy(viewer.get(reverse(RUNS))) == {}
-
-
-def test_search(viewer: Client) -> None:
-    """The search finds runs by lock, exception and holder."""
-    add_run("billing", exception_type="NoPaper")
-    add_run("cleanup", locked_by="web-9:1:a")
-    for text, found in [
-        ("bill", "billing"),
-        ("Paper", "billing"),
-        ("web-9", "cleanup"),
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"outcome": "failed"},
+        {"host": "web-2"},
+        {"q": "Paper"},
+        {"outcome": "failed", "host": "web-2", "q": "30"},
+    ],
+)
+def test_day_and_another_filter(viewer: Client, query: dict[str, str]) -> None:
+    """Both count."""
+    noon = datetime(2023, 11, 30, 12, tzinfo=UTC)
+    for outcome, host, kind in [
+        (RunOutcome.FAILED, "web-2", "NoPaper"),
+        (RunOutcome.SUCCEEDED, "web-1", ""),
     ]:
-        assert names(viewer.get(reverse(RUNS), {"q": text})) == [found]
+        for days_later in range(2):
+            ended = noon + timedelta(days=days_later)
+            identity = f"{host}:1:{token_hex(8)}"
+            more: Any = {"locked_by": identity, "exception_type": kind}
+            add_run(f"{host}-{ended.day}", outcome, ended=ended, **more)
+    page = viewer.get(reverse(RUNS), {"day": "2023-11-30", **query})
+    assert names(page) == ["web-2-30"]
+
+
+@pytest.fixture
+def short_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the search for a part of a text look at the three newest runs."""
+    monkeypatch.setattr(past, "SEARCHED_RUN_LIMIT", 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("nightly billing", ["nightly billing"]),
+        (" web-9:1:a ", ["cleanup"]),
+        ("billing", []),
+        ("Paper", ["paper"]),
+        ("web-8", ["mail"]),
+        ("mai", ["mail"]),
+        ("nothing", []),
+        (" ", ["mail", "paper", "free", "cleanup", "nightly billing"]),
+    ],
+)
+@pytest.mark.usefixtures("short_search")
+def test_search(viewer: Client, text: str, found: list[str]) -> None:
+    """A whole name or holder is found in all runs, a part of a text in the newest."""
+    add_run("nightly billing", exception_type="NoPaper")
+    add_run("cleanup", locked_by="web-9:1:a")
+    add_run("free")
+    add_run("paper", exception_type="NoPaper")
+    add_run("mail", locked_by="web-8:1:a")
+    assert names(viewer.get(reverse(RUNS), {"q": text})) == found
+
+
+@pytest.mark.usefixtures("short_search")
+def test_search_looks_at_the_newest_of_the_list(viewer: Client) -> None:
+    """Runs that a filter leaves out do not count; a lock's name has its provider."""
+    add_run("paper", RunOutcome.FAILED, exception_type="NoPaper")
+    for _ in range(3):
+        add_run("free")
+    assert names(viewer.get(reverse(RUNS), {"q": "Pap"})) == []
+    page = viewer.get(reverse(RUNS), {"q": "Pap", "outcome": "failed"})
+    assert names(page) == ["paper"]
+    page = viewer.get(reverse(RUNS), {"q": "paper", "outcome": "succeeded"})
+    assert names(page) == []
+
+
+def test_list_says_how_far_the_search_goes(viewer: Client) -> None:
+    """Nobody takes an empty list for an answer about all runs."""
+    said = f"only in the newest {SEARCHED_RUN_LIMIT} runs of this list"
+    assert said not in viewer.get(reverse(RUNS)).content.decode()
+    assert said in viewer.get(reverse(RUNS), {"q": "no"}).content.decode()
 
 
 def test_runs_of_one_lock(viewer: Client) -> None:
@@ -218,7 +270,36 @@ def test_runs_of_one_lock(viewer: Client) -> None:
     page = viewer.get(reverse(CHANGE, args=["billing"])).content.decode()
     links = set(re.findall(r'href="([^"]+lockrun/[^"]+name__exact=[^"]+)"', page))
     [link] = links
+    add_run("billing", RunOutcome.FAILED, provider="gone")  # was another lock's
     assert names(viewer.get(link)) == ["billing"]
+
+
+@pytest.mark.parametrize(
+    ("lookup", "status"),
+    [
+        ("ended__year", 400),
+        ("ended__gte", 400),
+        ("trigger", 400),
+        ("name__contains", 400),
+        ("name__exact", 200),
+        ("outcome", 200),
+    ],
+)
+def test_list_answers_only_what_it_offers(
+    viewer: Client, lookup: str, status: int
+) -> None:
+    """Any other column, typed into an address, might read all runs."""
+    assert viewer.get(reverse(RUNS), {lookup: "2023"}).status_code == status
+
+
+@pytest.mark.parametrize(
+    "own", [{"list_filter": ["ended"]}, {"date_hierarchy": "ended"}]
+)
+def test_list_of_a_project_may_offer_more(own: dict[str, Any]) -> None:
+    """A subclass with a filter by a field, or a hierarchy, answers it."""
+    pages = type("Own", (LockRunAdmin,), own)(LockRun, admin.site)
+    assert pages.lookup_allowed("ended__gte", "2023-01-01")
+    assert not pages.lookup_allowed("trigger", "retry")
 
 
 def test_page_of_a_run(viewer: Client) -> None:
@@ -353,7 +434,7 @@ def test_counting_ends_where_nobody_pages(
         add_run("billing")
     page = viewer.get(reverse(RUNS), {"p": "2"})
     assert len(names(page)) == 10
-    assert "this list ends after 60 runs" in page.content.decode()
+    assert "this list ends after 60 rows" in page.content.decode()
     LockRun.objects.first().delete()
     assert "this list ends" not in viewer.get(reverse(RUNS)).content.decode()
 
@@ -368,7 +449,7 @@ def test_no_query_looks_at_all_runs(viewer: Client, page: str) -> None:
         viewer.get(reverse(page))
     of_runs = [q["sql"] for q in queries if re.search(r"FROM .shedlock_run", q["sql"])]
     assert all("LIMIT" in sql for sql in of_runs)
-    assert bool(of_runs) is (page == RUNS)
+    assert len(of_runs) > (page == RUNS)  # the list of locks reads the oldest one
     counts = [q["sql"] for q in queries if q["sql"].startswith("SELECT COUNT(*)")]
     assert len(counts) == (page == RUNS)
 
@@ -379,6 +460,7 @@ def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CappedPaginator, "most", 100)
     monkeypatch.setattr(filters.RecentFilter, "row_limit", 100)
     monkeypatch.setattr(past, "STATISTICS_RUN_LIMIT", 20)
+    monkeypatch.setattr(past, "SEARCHED_RUN_LIMIT", 100)
 
 
 def addresses() -> list[str]:
@@ -386,6 +468,8 @@ def addresses() -> list[str]:
         reverse(RUNS),
         reverse(RUNS) + "?host=web-1",
         reverse(RUNS) + "?q=job",
+        reverse(RUNS) + "?q=none",
+        reverse(RUNS) + "?q=none&host=web-1",
         reverse(LIST),
         reverse(CHANGE, args=["job 1"]),
     ]
@@ -448,20 +532,19 @@ def test_pages_are_no_more_work_with_many_runs(viewer: Client) -> None:
 
 def test_only_so_many_runs_are_read() -> None:
     """They come with one statement, the newest first, without their long texts."""
-    for number in range(STATISTICS_RUN_LIMIT + 1):
-        add_run("job", exception_message=f"{number} {'x' * LISTED_MESSAGE_MAX_LENGTH}")
+    length = LISTED_MESSAGE_MAX_LENGTH
+    for _ in range(STATISTICS_RUN_LIMIT - 1):
+        add_run("job", exception_message=f"older {'x' * length}")
+    for message in ("x" * length, "y" * (length + 1)):
+        add_run("job", exception_type="ValueError", exception_message=message)
     add_run("other")
     with CaptureQueriesContext(connection) as queries:
         runs = last_runs(RequestFactory().get("/"), "job")
         shown = [excerpt(run) for run in runs]
     assert len(queries) == 1
     assert len(runs) == len(shown) == STATISTICS_RUN_LIMIT
-    assert (
-        runs[0].excerpt
-        == f"{STATISTICS_RUN_LIMIT} {'x' * LISTED_MESSAGE_MAX_LENGTH}"[
-            :LISTED_MESSAGE_MAX_LENGTH
-        ]
-    )
+    assert f"<bdi>{'y' * length}…</bdi>" in shown[0]
+    assert f"<bdi>{'x' * length}</bdi>" in shown[1]
     assert runs[0].get_deferred_fields() == {
         "exception_message",
         "exception_traceback",

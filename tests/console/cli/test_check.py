@@ -12,17 +12,20 @@ from typing import Any
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError, call_command
+from django.core.management.base import OutputWrapper
 from django.db import connection
 from django.test import override_settings
 from django.utils import timezone
 
 from django_shedlock import clocks, execute
+from django_shedlock.clocks import local_text
 from django_shedlock.locks.status import RunOutcome
-from django_shedlock.models import LockRecord
+from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.sql.fields import DatabaseNow
 from tests.support.clocks import store_clock
+from tests.support.commands import call
 from tests.support.lateness import (
     HOUR,
     HOURLY,
@@ -75,20 +78,23 @@ def test_nothing_is_wrong() -> None:
 @pytest.mark.parametrize(
     ("outcome", "text"),
     [
-        (RunOutcome.FAILED, "Its last run failed with ValueError."),
-        (RunOutcome.TIMED_OUT, "Its last run was ended because its time limit was"),
-        (RunOutcome.LOST, "Its last run lost its lock at "),
-        (RunOutcome.ABANDONED, "Its last run has not reported its end, and does not"),
+        (RunOutcome.FAILED, "failed at {ended_at} with ValueError."),
+        (RunOutcome.TIMED_OUT, "was ended at {ended_at} because its time limit was"),
+        (RunOutcome.LOST, "lost its lock at {lost_at}, "),
+        (RunOutcome.ABANDONED, "began at {started_at}, has not reported its end, and"),
     ],
 )
 def test_bad_last_run(outcome: RunOutcome, text: str) -> None:
-    """A last run that went wrong is a line, with the lock's name: exit status 1."""
+    """A last run that went wrong is a line that says when: exit status 1."""
     take("job").release()
     end_run("job")
     end_run("job", outcome, exception_type="ValueError")
     status, printed = check("check")
     assert status == 1
-    assert printed.startswith(f"WARNING Lock 'job': {text}")
+    names = ("started_at", "ended_at", "lost_at")
+    [times] = LockRecord.objects.values(*names)
+    when = {name: at and local_text(at) for name, at in times.items()}
+    assert printed.startswith(f"WARNING Lock 'job': Its last run {text}".format(**when))
     assert len(printed.splitlines()) == 1
     assert [(each["kind"], each["lock"]) for each in found()] == [
         (outcome.value, "job")
@@ -98,10 +104,19 @@ def test_bad_last_run(outcome: RunOutcome, text: str) -> None:
     assert check("check")[0] == (outcome is RunOutcome.LOST)
 
 
+def test_abandoned_run_whose_start_is_not_known() -> None:
+    """Another service had the lock meanwhile, so the record does not say it."""
+    take("job").release()
+    end_run("job", RunOutcome.ABANDONED)
+    LockRecord.objects.update(started_at=None)
+    LockRun.objects.update(started=None)
+    assert "Its last run has not reported its end, and does" in check("check")[1]
+
+
 def test_failures_in_a_row_are_counted() -> None:
     """The line tells whether it is the first time."""
     for told in (
-        "failed with ValueError.",
+        " with ValueError.",
         "ValueError, and 2 runs in a row have not succeeded.",
         "ValueError, and 3 runs in a row have not succeeded.",
     ):
@@ -124,19 +139,19 @@ def test_expired_and_never_released() -> None:
 )
 def test_expired_lock_says_what_to_do_next() -> None:
     """A release, once its process is gone; only then a run. It ends the finding."""
-    take_from(get_provider("shop"), configure("my job"))
+    lock = take_from(get_provider("shop"), configure("my job"))
     expire("my job")
     be_overdue("my job")
     commands = [each["command"] for each in found()]
     shedlock = "python manage.py shedlock --provider shop"
     assert commands == [
         f"{shedlock} show 'my job'",
-        f"{shedlock} release 'my job' --force",
+        f"{shedlock} show 'my job'",
     ]
-    check("--provider", "shop", "release", "my job", "--force")
+    check("--provider", "shop", "release", "my job", "--held-by", lock.locked_by)
     [overdue] = found()
     assert overdue["kind"] == "overdue"
-    assert overdue["command"] == f"{shedlock} catch-up"
+    assert overdue["command"] == f"{shedlock} catch-up 'my job'"
 
 
 def test_job_that_takes_longer_than_usual() -> None:
@@ -171,13 +186,13 @@ def test_job_that_takes_longer_than_it_may() -> None:
             "02:00",
             "No run has begun since the tick of 2026-03-02 01:00:00-06:00: check "
             "whether its scheduler runs.",
-            "catch-up",
+            "catch-up job",
         ),
         (
             {"succeeded": TEN - SECOND},
             "04:00",
             "No run has ever begun: check whether its scheduler runs.",
-            "catch-up",
+            "catch-up job",
         ),
         (
             {"tick": TEN, "succeeded": TEN - SECOND},
@@ -203,6 +218,9 @@ def test_overdue_job(
     )
     with store_clock(TEN + timedelta(minutes=10)):
         [overdue] = [each for each in found() if each["kind"] == "overdue"]
+    if command.startswith("trigger"):  # after a look whether it has run meanwhile
+        assert overdue["command"] == "python manage.py shedlock show job"
+        overdue["command"] = overdue["command_after_look"]
     assert overdue["command"] == f"python manage.py shedlock {command}"
     late = {"04:00": "10m", "02:00": "2h10m"}[since]
     # The store's clock goes on meanwhile.
@@ -231,7 +249,9 @@ def test_overdue_job_of_another_provider() -> None:
     execute(lambda: None, "job", provider="shop")
     be_overdue("job")
     [overdue] = found()
-    assert overdue["command"] == "python manage.py shedlock --provider shop catch-up"
+    assert (
+        overdue["command"] == "python manage.py shedlock --provider shop catch-up job"
+    )
 
 
 def test_overdue_job_is_a_warning() -> None:
@@ -432,6 +452,35 @@ def test_locks_can_be_left_out() -> None:
     assert [each["lock"] for each in found(*args)] == ["Import:9"]
 
 
+def test_ignored_pattern_without_a_lock_is_noted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may be misspelt; that is no error. Cron does not mail it each time."""
+    end_run("import:7", RunOutcome.SUCCEEDED)
+    words = ("check", "--ignore", "import:*", "--ignore", "imprt:*")
+    note = "--ignore 'imprt:*' matches no lock that is known.\n"
+    assert call(*words) == (0, "No findings.\n", "")
+    monkeypatch.setattr(OutputWrapper, "isatty", lambda self: True)
+    assert call(*words) == (0, "No findings.\n", note)
+    assert call(*words, "--json") == (0, "[]\n", note)
+    assert call(*words, "--verbosity", "0") == (0, "", "")
+
+
+def test_acknowledged_locks_are_named_whole() -> None:
+    """A name is a word to copy: none is cut, and the others are counted."""
+    names = [
+        f"shop.send_a_very_long_mail_of_the_{number}_customers" for number in "1234"
+    ]
+    for name in names:
+        end_run(name, RunOutcome.FAILED)
+        call("acknowledge", name, "--reason", "known")
+    _, printed, _ = call("check")
+    listed = ", ".join(names[:3])
+    assert printed.endswith(
+        f"`python manage.py shedlock show NAME`: {listed} and 1 more.\n"
+    )
+
+
 def test_warnings_can_be_let_pass() -> None:
     """For the probe of a pod only a store that fails may count."""
     end_run("job", RunOutcome.FAILED)
@@ -459,7 +508,7 @@ def test_wrong_call(args: list[str]) -> None:
 
 
 def test_findings_cost_few_statements(django_assert_num_queries: Any) -> None:
-    """The clock, the locks, what was done and raised: four for any number of them."""
+    """Clock, locks, actions and runs: four, however many findings there are."""
     for number in range(30):
         take(f"job-{number}")
         end_run(f"job-{number}", RunOutcome.FAILED)

@@ -104,6 +104,18 @@ def test_every_subcommand_is_called_here() -> None:
         assert f"``{subcommand.name}``" in page.source
 
 
+@pytest.mark.parametrize("words", [("pause", "job"), ("pause", "--all")])
+@pytest.mark.parametrize("blank", ["", " \t"])
+def test_blank_reason_is_none(words: tuple[str, ...], blank: str) -> None:
+    """Where a reason is required, a blank one is refused like a missing one: 2."""
+    take("job").release()
+    status, text = status_of(*words, "--reason", blank)
+    assert (status, text) == (2, "Error: argument --reason: say why: the text is blank")
+    assert status_of(*words)[0] == 2
+    assert status_of("acknowledge", "job", "--reason", blank)[0] == 2
+    assert status_of("release", "job", "--force", "--reason", blank)[0] == 2
+
+
 @pytest.mark.parametrize("name", CALLS)
 def test_wrong_arguments(name: str) -> None:
     """An option that there is not is refused by each subcommand: 2."""

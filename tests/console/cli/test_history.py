@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import socket
+from collections.abc import Iterator
 from datetime import timedelta
+from typing import NoReturn
 
 import pytest
 from django.core.management import CommandError
@@ -12,12 +16,17 @@ from django.db import connection
 from django.test import override_settings
 
 from django_shedlock.cli.history import History
-from django_shedlock.locks.status import RunOutcome
+from django_shedlock.exceptions import LockProviderError
+from django_shedlock.locks.status import LockStatus, RunOutcome
 from django_shedlock.models import LockRecord, LockRun
+from django_shedlock.providers import get_provider
+from django_shedlock.providers.base import LockProvider, LockQuery
+from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.sql.fields import DatabaseNow
-from tests.support.commands import run
-from tests.support.locks import add_run, take
+from tests.support.commands import call, run
+from tests.support.locks import MINUTE, add_run, pause, take
 from tests.support.private_connections import counted_statements
+from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.django_db
 
@@ -78,10 +87,43 @@ def test_history_of_one_lock() -> None:
 
 def test_history_of_an_unknown_lock() -> None:
     """A misspelt name is said to be unknown; one that has never run is not."""
-    take("job")
+    pause("job")
     with pytest.raises(CommandError, match="no lock 'jbo'. Did you mean 'job'?"):
         run("history", "jbo")
-    assert run("history", "job") == "There are no such runs.\n"
+    assert run("history", "job") == "The history has no run of it.\n"
+
+
+def test_history_of_a_lock_whose_run_is_open() -> None:
+    """The run is not denied, though the history has no row of it."""
+    lock = take("job")
+    LockRecord.objects.update(lock_until=DatabaseNow())
+    first, second = run("history", "job").splitlines()
+    assert first == "The history has no run of it."
+    assert second.startswith(f"Lock 'job': Its run as {lock.locked_by} began at 2")
+    assert second.endswith(" and has not reported its end.")
+    assert run("history", "job", "--since", "0s") == "There are no such runs.\n"
+
+
+def test_history_of_several_locks_without_runs() -> None:
+    """Those of other locks are not mentioned."""
+    take("other")
+    LockRecord.objects.update(lock_until=DatabaseNow())
+    for name in ("job:1", "job:2"):
+        pause(name)
+    assert run("history", "job:*") == "The history has no run of them.\n"
+
+
+def test_history_of_a_pattern_without_a_lock() -> None:
+    """It is an error, unless a lock or an older run matches: 4."""
+    add_run("gone:1")
+    pause("job")
+    status, printed, told = call("history", "none:*")
+    assert (status, printed) == (4, "")
+    assert told.startswith("No lock matches the pattern 'none:*'. ")
+    assert call("history", "gone:?", "none:*")[0] == 4
+    told = "There are no such runs.\n"
+    assert run("history", "gone:*", "--outcome", "failed") == told
+    assert run("history", "j*", "--outcome", "failed") == told
 
 
 def test_history_of_another_provider() -> None:
@@ -145,14 +187,59 @@ def test_history_by_outcome() -> None:
     assert (told["started"], told["duration"]) == (None, None)
 
 
-def test_running_job_is_not_in_the_history() -> None:
-    """Its record shows it, and the history when it is over."""
+def test_running_run_stands_above_the_others_with_its_duration() -> None:
+    """Its record shows how long it has run so far, also to programs."""
+    add_run("job")
+    take("import:2")
+    begin_earlier("import:2", 2 * MINUTE)
+    take("import:1")
+    begin_earlier("import:1", 90 * MINUTE)
+    pause("paused")
+    assert names() == ["import:2", "import:1", "job"]
+    assert names("import:1") == ["import:1"]
+    assert names("--limit", "1") == ["import:2"]
+    assert names("--outcome", "running") == ["import:2", "import:1"]
+    assert names("--since", "1m") == ["import:2", "import:1", "job"]
+    assert names("--attention") == names("--outcome", "failed") == []
+    assert re.search(r"import:2 +running +2m\w* so far", run("history"))
+    assert re.search(r"import:1 +running +1h30m\w* so far", run("history"))
+    [shown] = json.loads(run("history", "import:2", "--json"))
+    assert (shown["outcome"], shown["ended"]) == ("running", None)
+    assert 120 <= shown["duration"] < 120 + PATIENCE
+    assert (shown["host"], shown["pid"]) == (socket.gethostname(), os.getpid())
+
+
+def test_run_that_ends_meanwhile_is_shown_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The history and the records are read one after the other."""
     lock = take("job")
-    assert names() == []
-    assert "running" in run("list", "job")
+    [running] = get_provider().statuses()
     lock.release()
-    with pytest.raises(CommandError, match="--outcome"):
-        run("history", "--outcome", "running")
+
+    def statuses(provider: LockProvider, query: LockQuery) -> Iterator[LockStatus]:
+        return iter([running])
+
+    monkeypatch.setattr(DatabaseLockProvider, "statuses", statuses)
+    assert len(names()) == 1
+
+
+def test_history_is_shown_while_the_store_is_down(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The runs that are over may be in another place than the locks."""
+
+    def fail(provider: LockProvider, query: LockQuery) -> NoReturn:
+        raise LockProviderError("Could not read the locks")
+
+    add_run("job")
+    monkeypatch.setattr(DatabaseLockProvider, "statuses", fail)
+    status, printed, complaint = call("history")
+    assert (status, "job" in printed) == (0, True)
+    assert "Runs that go on are not shown: Could not read the locks" in complaint
+
+
+def begin_earlier(name: str, by: timedelta) -> None:
+    """Let the lock's run have begun so long ago; its lease ends as before."""
+    LockRecord.objects.filter(name=name).update(locked_at=DatabaseNow() - by)
 
 
 def test_history_has_a_limit() -> None:
@@ -224,12 +311,16 @@ def test_provider_without_history() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_history_reads_only_what_it_shows() -> None:
-    """One statement fetches the runs that are shown, and tells if there are more."""
+    """
+    One statement fetches the ended runs that are shown, and tells if there are more.
+
+    Another one fetches those that go on.
+    """
     for number in range(25):
         add_run(f"job-{number}")
     with counted_statements() as statements:
         shown = run("history")
-    assert len(statements) == 1
+    assert len(statements) == 2
     assert len(shown.splitlines()) == 22
     assert shown.endswith("\nThere are more runs: see --limit.\n")
     assert "more" not in run("history", "--limit", "25")
@@ -243,7 +334,7 @@ def test_history_of_a_name_reads_no_other() -> None:
         add_run(f"import:{number}")
     with counted_statements() as statements:
         assert names("import") == ["import"]
-    assert len(statements) == 1
+    assert len(statements) == 2
 
 
 def test_history_of_several_locks_and_patterns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,7 +345,6 @@ def test_history_of_several_locks_and_patterns(monkeypatch: pytest.MonkeyPatch) 
     assert names("import:*") == ["import:2", "import:1"]
     assert names("import:?", "nightly") == ["import:2", "nightly", "import:1"]
     assert names("*ight*", "[x]") == ["[x]", "nightly"]
-    assert run("history", "none:*") == "There are no such runs.\n"
 
 
 def test_history_since() -> None:

@@ -16,8 +16,9 @@ from django.db import OperationalError
 from django.test import override_settings
 
 from django_shedlock import scheduler_lock
-from django_shedlock.console.cli import check
-from django_shedlock.console.monitoring.findings import Finding, Kind
+from django_shedlock.console.cli import telling
+from django_shedlock.console.monitoring.findings import Finding
+from django_shedlock.console.monitoring.kinds import Kind
 from django_shedlock.console.monitoring.search import Search
 from django_shedlock.locks.status import RunOutcome
 from django_shedlock.models import LockRecord
@@ -70,22 +71,24 @@ def fail(name: str) -> None:
     end_run(name, RunOutcome.FAILED, exception_type="ValueError")
 
 
-def test_finding_is_mailed_once_and_its_end_once() -> None:
-    """Four calls, from whatever hosts, are two mails."""
+def test_finding_is_mailed_once_and_its_recovery_once() -> None:
+    """Four calls, from whatever hosts, are two mails; the second has no command."""
     fail("job")
     assert call()[0] == 1
     assert call()[0] == 1
     [message] = mail.outbox
     assert message.to == ["ada@example.com"]
-    assert message.subject.endswith("shedlock: 1 new: job")
+    assert message.subject.endswith("shedlock: WARNING failed: job")
     assert message.body.startswith("New:\n\n* WARNING Lock 'job': Its last run failed")
     end_run("job")
     assert call()[0] == 0
     pass_time(2 * HOUR)
     assert call() == (0, "No findings.\n")
     [_, message] = mail.outbox
-    assert message.subject.endswith("shedlock: 1 gone: job")
-    assert message.body.startswith("Gone:\n\n* WARNING Lock 'job': Its last run failed")
+    assert message.subject.endswith("shedlock: RECOVERED failed: job")
+    begin = "Recovered:\n\n* RECOVERED Lock 'job': the finding “failed” is over. Its"
+    assert message.body.startswith(begin)
+    assert "manage.py" not in message.body
     call()
     assert len(mail.outbox) == 2
 
@@ -115,7 +118,7 @@ def test_mail_says_what_was_raised_and_where_to_look(settings: Any) -> None:
     end_run("wordy", RunOutcome.FAILED, exception_message="x" * 500, **failed)
     call()
     body = mail.outbox[0].body
-    assert "Its last run failed with builtins.OSError." in body
+    assert " with builtins.OSError. It last succeeded at " in body
     told = "Find out why. It raised: No space left on device."
     assert f"{told} Next: python manage.py shedlock history" in body
     assert f"It raised: {'x' * 199}…. Next" in body
@@ -148,7 +151,7 @@ def test_link_by_the_sites_framework(
     if domain is None:
         monkeypatch.setattr(models.Site.objects, "get", Failing.get)
     fail("job")
-    [finding] = Search().findings(get_provider())
+    finding = [*Search().findings(get_provider())][-1]
     assert finding.link.startswith(link)
     assert bool(finding.link) is bool(link)
     assert finding.as_dict()["link"] == finding.link
@@ -158,7 +161,7 @@ def test_link_by_the_sites_framework(
 def test_lock_without_a_page_has_no_link(settings: Any) -> None:
     """The admin shows only the locks in databases."""
     settings.SHEDLOCK_SITE_URL = "https://ops.example.org"
-    assert Finding(Kind.FAILED, "default", "job", "").link == ""
+    assert Finding(Kind.FAILED, "default", "job", "failed 1").link == ""
 
 
 def test_link_names_the_provider_where_there_are_several(settings: Any) -> None:
@@ -166,11 +169,11 @@ def test_link_names_the_provider_where_there_are_several(settings: Any) -> None:
     settings.SHEDLOCK_SITE_URL = "https://ops.example.org"
     database, memory = {"BACKEND": DATABASE}, {"BACKEND": MEMORY}
     settings.SHEDLOCK_PROVIDERS = {"default": memory, "shop": database}
-    assert Finding(Kind.FAILED, "shop", "job", "").link.endswith(
+    assert Finding(Kind.FAILED, "shop", "job", "failed 1").link.endswith(
         "/lockrecord/job/change/?provider=shop"
     )
     settings.ROOT_URLCONF = "tests.contrib.test_alerts"  # without the admin's pages
-    assert Finding(Kind.FAILED, "shop", "job", "").link == ""
+    assert Finding(Kind.FAILED, "shop", "job", "failed 1").link == ""
 
 
 def test_name_that_looks_like_a_pattern_is_ignored_by_itself() -> None:
@@ -179,7 +182,7 @@ def test_name_that_looks_like_a_pattern_is_ignored_by_itself() -> None:
     assert call("--ignore", "job[1]") == (0, "No findings.\n")
     assert call()[0] == 1
     assert call("--ignore", "job[1]") == (0, "No findings.\n")
-    assert [each["gone_at"] for each in told()] == [None]
+    assert [each.gone_at for each in told()] == [None]
 
 
 def test_wrong_settings_of_a_store_are_mailed(settings: Any) -> None:
@@ -194,7 +197,7 @@ def test_wrong_settings_of_a_store_are_mailed(settings: Any) -> None:
 
 
 def test_several_changes_are_one_mail() -> None:
-    """What is new and what is gone stand below each other."""
+    """What is new and what has recovered stand below each other."""
     fail("old")
     call()
     LockRecord.objects.all().delete()
@@ -204,9 +207,48 @@ def test_several_changes_are_one_mail() -> None:
     fail("b")
     call()
     subject, body = mail.outbox[-1].subject, mail.outbox[-1].body
-    assert subject.endswith("shedlock: 2 new, 1 gone: a and others")
-    assert body.index("New:") < body.index("'a'") < body.index("Gone:")
-    assert body.index("Gone:") < body.index("'old'")
+    assert subject.endswith("shedlock: WARNING failed: a and 2 more")
+    assert body.index("New:") < body.index("'a'") < body.index("Recovered:")
+    assert body.index("Recovered:") < body.index("'old'")
+
+
+def test_acknowledgement_is_mailed_and_no_recovery() -> None:
+    """While the job fails on, nobody is told that it is well, nor that it is new."""
+    fail("job")
+    call()
+    reason = ("--reason", "being mended", "--for", "8h")
+    call_command("shedlock", "acknowledge", "job", *reason, stdout=io.StringIO())
+    call()
+    subject, body = mail.outbox[-1].subject, mail.outbox[-1].body
+    assert subject.endswith("shedlock: ACKNOWLEDGED failed: job")
+    assert body.startswith("Acknowledged:\n\n* ACKNOWLEDGED Lock 'job': Its last run")
+    assert "being mended" in body
+    for _ in range(3):
+        pass_time(8 * HOUR)
+        call()
+    assert len(mail.outbox) == 2
+
+
+def test_finding_that_stays_is_mailed_daily() -> None:
+    """Whoever missed the first mail gets another one."""
+    fail("job")
+    call()
+    pass_time(24 * HOUR)
+    call()
+    assert mail.outbox[-1].body.startswith("Still:\n\n* WARNING Lock 'job': Its last")
+    call()
+    assert len(mail.outbox) == 2
+
+
+def test_critical_finding_is_in_the_subject(settings: Any) -> None:
+    """Whatever else has changed: the most urgent news is the one to read."""
+    settings.CACHES = {"default": {"BACKEND": DUMMY}}
+    fail("job")
+    wrong = {"BACKEND": DATABASE, "OPTIONS": {"using": "gone"}}
+    settings.SHEDLOCK_PROVIDERS = {"default": {"BACKEND": DATABASE}, "shop": wrong}
+    call()
+    subject = mail.outbox[0].subject
+    assert subject.endswith("shedlock: CRITICAL unreachable: shop and 1 more")
 
 
 def test_nothing_new_is_no_mail() -> None:
@@ -256,7 +298,7 @@ def test_nobody_to_mail_to(settings: Any) -> None:
 
 def test_mail_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hundred findings are enough for one mail; all of them count as told."""
-    monkeypatch.setattr(check, "MAIL_FINDING_LIMIT", 2)
+    monkeypatch.setattr(telling, "MAIL_NEWS_LIMIT", 2)
     for number in range(5):
         fail(f"import:{number}")
     call()

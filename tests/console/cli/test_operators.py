@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import shlex
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from unittest.mock import patch
@@ -13,27 +16,40 @@ import pytest
 from django.core.management import CommandError
 from django.test import override_settings
 
-from django_shedlock import execute, scheduler_lock, signals
+from django_shedlock import execute, hold, scheduler_lock, signals
 from django_shedlock.cli.base import operator
 from django_shedlock.console.models import LockAction
 from django_shedlock.console.monitoring.search import Search
-from django_shedlock.console.operators import AuditedAction, performing
-from django_shedlock.locks.pauses import Pause
-from django_shedlock.locks.status import LockState
+from django_shedlock.console.operators import AuditedAction, PauseJob, actions
+from django_shedlock.exceptions import LockProviderError
+from django_shedlock.locks.lock import Lock
+from django_shedlock.locks.pauses import FOREVER, Pause
+from django_shedlock.locks.status import LockState, RunOutcome
 from django_shedlock.models import LockRecord
 from django_shedlock.models.runs import LockRun
 from django_shedlock.providers import get_provider
+from django_shedlock.providers.database import DatabaseLockProvider
+from django_shedlock.sql.fields import DatabaseNow
 from django_shedlock.testing import held_elsewhere
-from tests.support.commands import run
+from tests.support.commands import call, run
 from tests.support.durations import rounded_up
 from tests.support.jobs import DAILY, Jobs, make_late, ran, scheduled_jobs
-from tests.support.locks import pause, state, status_of, take
+from tests.support.locks import (
+    end_run,
+    expire,
+    force_release,
+    pause,
+    state,
+    status_of,
+    take,
+)
 from tests.support.processes import Parent, context, worker, workers
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 MINUTE = timedelta(minutes=1)
 REASON = ("--reason", "the mail server moves")
+LISTS_ALL = "`python manage.py shedlock list` shows all of them."
 
 
 @pytest.fixture(autouse=True)
@@ -108,10 +124,12 @@ def test_pause_with_an_end() -> None:
 
 @pytest.mark.parametrize("lasting", ["0s", "-1h", "soon", "200000d"])
 def test_end_must_make_sense(lasting: str) -> None:
-    """What is no duration pauses nothing."""
+    """What is no duration pauses nothing, and is refused by the name that is meant."""
     take("job").release()
-    with pytest.raises(CommandError):
-        run("pause", "job", *REASON, f"--for={lasting}")
+    for which in ("job", "--all"):
+        with pytest.raises(CommandError) as refused:
+            run("pause", which, *REASON, f"--for={lasting}")
+        assert "None" not in str(refused.value)
     assert state("job") is LockState.FREE
 
 
@@ -139,7 +157,7 @@ def pause_after(parent: Parent) -> str:
         sleep(seconds)
 
     sleep, said = time.sleep, list[bool]()
-    with patch.object(performing.time, "sleep", say_once_and_sleep):
+    with patch.object(actions.time, "sleep", say_once_and_sleep):
         return run("pause", "job", *REASON, "--wait", "1h")
 
 
@@ -176,6 +194,8 @@ def test_known_job_without_a_record_is_paused() -> None:
     """By the name in its code, before it ever ran."""
     run("pause", "tidy", *REASON)
     assert state("shop.tidy") is LockState.PAUSED
+    run("resume", "tidy", *REASON)
+    assert state("shop.tidy") is LockState.FREE
 
 
 def test_same_pause_is_told() -> None:
@@ -228,8 +248,35 @@ def test_release_points_to_resume() -> None:
     assert refusal.value.returncode == 7
     assert "alice paused it, because: the mail server moves" in str(refusal.value)
     assert state("job") is LockState.PAUSED
-    run("release", "job", "--force")
+    held_by = status_of(get_provider(), "job").locked_by
+    with pytest.raises(CommandError, match="also needs --reason"):
+        run("release", "job", "--held-by", held_by)
+    run("release", "job", "--held-by", held_by, "--reason", "it has moved")
     assert state("job") is LockState.FREE
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(("release", "job"), ("extend", "job", "1m"), ("trigger", "report")),
+        ("withdraw", "report"),
+    ],
+)
+def test_blank_reason_that_is_optional_is_none(words: tuple[str, ...]) -> None:
+    """It is written as if it was not given."""
+    take("job", lock_at_least_for=MINUTE).release()
+    get_provider().request_run("report", "ada", "at once")
+    assert call(*words, "--reason", "  ")[0] == 0
+    assert LockAction.objects.get().reason == ""
+
+
+def test_blank_reason_releases_no_running_job() -> None:
+    """Where the release of a running job needs a reason, blanks are none."""
+    lock = take("job")
+    words = ("--held-by", lock.locked_by, "--reason", " ")
+    status, _, told = call("release", "job", *words)
+    assert (status, "also needs --reason" in told) == (3, True)
+    assert state("job") is LockState.RUNNING
 
 
 def test_resume_of_what_is_not_paused() -> None:
@@ -269,17 +316,297 @@ def test_receivers_are_told(caplog: pytest.LogCaptureFixture) -> None:
         ("resumed", "it has moved"),
     ]
     assert f"Lock 'job': its job is paused by {operator()}" in caplog.text
-    assert "Lock 'job': its job was resumed by" in caplog.text
+    ended = f"Lock 'job': {operator()}'s pause has ended, by {operator()}, because: "
+    assert f"{ended}'it has moved'." in caplog.text
 
 
-def test_pause_takes_one_lock_only() -> None:
-    """Jobs whose names are built from arguments are paused one by one."""
+def test_pause_of_a_name_takes_that_lock_only() -> None:
+    """The locks of the other tenants are free."""
     made = scheduler_lock("import:{tenant}")(lambda tenant: ran.append(tenant))
     made(tenant="gold")
     run("pause", "import:gold", *REASON)
     made(tenant="gold")
     made(tenant="silver")
     assert ran == ["gold", "silver"]
+
+
+def states() -> dict[str, str]:
+    return {each.name: each.state.value for each in get_provider().statuses()}
+
+
+FOR_2H = ("--for", "2h")
+
+
+def test_pause_by_pattern(caplog: pytest.LogCaptureFixture) -> None:
+    """All locks that match, and a known job that never ran; each has its row."""
+    for name in ("rates.fetch", "rates.check", "other"):
+        take(name).release()
+    made = scheduler_lock("rates.never")(lambda: None)
+    told = run("pause", "rates.*", *REASON, *FOR_2H)
+    names = ["rates.check", "rates.fetch", "rates.never"]
+    *lines, last = rounded_up(told).splitlines()
+    assert lines == [
+        f"The job of lock {name!r} is paused for 2h more." for name in names
+    ]
+    assert last == "Paused: 3 of 3 jobs."
+    assert states() == {**dict.fromkeys(names, "paused"), "other": "free"}
+    rows = LockAction.objects.order_by("pk").values_list("name", "kind", "result")
+    assert list(rows) == [(name, "pause", "done") for name in names]
+    assert [f"Lock {name!r}: its job is paused" in caplog.text for name in names]
+    told = run("resume", "rates.*")
+    assert told.splitlines()[-1] == "Resumed: 3 of 3 paused jobs."
+    assert set(states().values()) == {"free"}
+    assert made is not None
+
+
+def test_pause_of_all_leaves_the_package_s_own_locks(jobs: Jobs) -> None:
+    """A beat, and a catch-up, go on, and find that no job may be started."""
+    run("catch-up")
+    take("shedlock.beat:web-1")
+    take("job").release()
+    told = run("pause", "--all", *REASON, *FOR_2H)
+    assert "shedlock." not in told
+    free = {name for name, state in states().items() if state != "paused"}
+    assert free == {"shedlock.catch-up", "shedlock.beat:web-1"}
+    assert {"job", "report", "tidy"} <= states().keys()
+    run("resume", "--all")
+    assert "paused" not in states().values()
+
+
+def test_pause_of_all_waits_for_running_jobs_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """While one of them is waited for, no idle job may start."""
+    running = take("a.runs")
+    take("z.idle").release()
+    seen = []
+
+    def end_the_run(pause: float) -> None:
+        seen.append(states()["z.idle"])
+        running.release()
+
+    monkeypatch.setattr(actions.time, "sleep", end_the_run)
+    told = run("pause", "[az].*", *REASON, *FOR_2H, "--wait", "10m")
+    assert "Paused: 2 of 2 jobs." in told
+    assert "may still run" not in told  # it has ended
+    assert seen == ["paused"]
+    assert set(states().values()) == {"paused"}
+
+
+def test_pause_of_all_names_a_body_that_went_on_without_its_lock() -> None:
+    """Its lock is free, and nobody knows whether it has ended."""
+    lock = take("job")
+    force_release(get_provider())
+    get_provider().account_for_loss(lock, has_ended=False)
+    told = run("pause", "j*", *REASON, *FOR_2H)
+    assert f"so they may still run: job as {lock.locked_by}." in told
+
+
+def test_resume_of_all_leaves_pauses_of_others_without_an_end() -> None:
+    """Somebody may have good reasons; by its name each can be resumed."""
+    take("own").release()
+    pause("broken", lasting=FOREVER)
+    pause("for an hour")
+    run("pause", "own", *REASON)
+    status, told, error = call("resume", "*")
+    assert status == 0
+    assert (
+        "Left alone, since somebody else paused them without an end: broken." in error
+    )
+    assert "Resumed: 2 of 2 paused jobs." in told
+    assert states() == {"broken": "paused", "for an hour": "free", "own": "free"}
+    run("resume", "broken")
+    assert states()["broken"] == "free"
+
+
+def test_own_lock_of_the_package_is_not_paused() -> None:
+    """It has no job, and its record would say that catch-ups come."""
+    run("catch-up")
+    status, _, told = call("pause", "shedlock.catch-up", *REASON)
+    assert (status, "it is a lock of the package itself" in told) == (5, True)
+    assert states()["shedlock.catch-up"] == "free"
+
+
+@pytest.mark.each_store
+def test_pause_of_all_says_what_still_runs() -> None:
+    """Jobs that run are not stopped; the others are paused, and the status is 3."""
+    running, dead = take("a.runs"), take("b.died")
+    expire("b.died")
+    take("c.idle").release()
+    status, printed, told = call("pause", "[abc].*", *REASON, *FOR_2H)
+    assert status == 3
+    assert (
+        f"'a.runs' is not paused: its job is running as {running.locked_by}" in printed
+    )
+    assert told == (
+        "Paused: 2 of 3 jobs. Not stopped, so they may still run: b.died as "
+        f"{dead.locked_by}, a.runs as {running.locked_by}."
+    )
+    assert states() == {"a.runs": "running", "b.died": "paused", "c.idle": "paused"}
+    refused = LockAction.objects.get(result="refused")
+    assert refused.name == "a.runs"
+
+
+def test_store_that_fails_for_one_lock_stops_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its line has the error, and the exit status is 1."""
+    acquire = DatabaseLockProvider.acquire
+
+    def fail_once(self: DatabaseLockProvider, lock: Lock) -> Any:
+        if lock.name == "a":
+            raise LockProviderError("the store is away")
+        return acquire(self, lock)
+
+    for name in "ab":
+        take(name).release()
+    monkeypatch.setattr(DatabaseLockProvider, "acquire", fail_once)
+    status, printed, told = call("pause", "[ab]", *REASON, *FOR_2H)
+    assert (status, told) == (1, "Paused: 1 of 2 jobs.")
+    assert "the store is away\n" in printed
+    assert states() == {"a": "free", "b": "paused"}
+
+
+def test_pattern_keeps_a_longer_pause_of_somebody_else() -> None:
+    """It would end with the maintenance window; one that ends earlier is replaced."""
+    pause("job.a", lasting=FOREVER)
+    pause("job.b", lasting=MINUTE)
+    told = run("pause", "job.*", *REASON, *FOR_2H)
+    assert "'job.a' is paused already: alice paused it" in told
+    assert "Paused: 2 of 2 jobs." in told
+    assert status_of(get_provider(), "job.a").is_endless
+    assert status_of(get_provider(), "job.b").remaining > timedelta(hours=1)
+
+
+def test_several_pauses_without_an_end_are_warned_of() -> None:
+    """Nobody forgets that way to resume what a whole window has paused."""
+    take("job").release()
+    status, _, told = call("pause", "j*", *REASON)
+    assert (status, told) == (
+        0,
+        "Without --for, these pauses have no end. Only `shedlock resume` ends them.\n",
+    )
+    assert call("pause", "--all", *REASON, *FOR_2H)[2] == ""
+
+
+def test_one_wait_is_for_all_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one job is waited for the time passes for the others as well."""
+    for name in "ab":
+        take(name)
+    waits: list[timedelta] = []
+    perform = PauseJob.perform
+
+    def note_wait(self: PauseJob, *args: Any) -> bool:
+        waits.append(self.wait)
+        return perform(replace(self, wait=timedelta(0)), *args)
+
+    monkeypatch.setattr(PauseJob, "perform", note_wait)
+    assert call("pause", "[ab]", *REASON, "--wait", "1h")[0] == 3
+    first, second = waits
+    assert timedelta(0) < second < first <= timedelta(hours=1)
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (("pause", "rtaes.*", *REASON), 4),
+        (("resume", "rtaes.*"), 4),
+        (("resume", "rates.*"), 5),
+        (("pause", *REASON), 2),
+        (("pause", "rates.*", "--all", *REASON), 2),
+        (("pause", "rates.*", "--held-by", "web-1:7:ab", *REASON), 2),
+        (("resume", "--all", "--held-by", "web-1:7:ab"), 2),
+    ],
+)
+def test_pattern_that_makes_no_sense(words: tuple[str, ...], status: int) -> None:
+    """Nothing matches, nothing is paused, or the arguments contradict each other."""
+    take("rates.fetch").release()
+    assert call(*words)[:2] == (status, "")
+    assert states() == {"rates.fetch": "free"}
+
+
+def test_lock_whose_name_looks_like_a_pattern() -> None:
+    """Its name means that lock."""
+    for name in ("import[a]", "importa"):
+        take(name).release()
+    run("pause", "import[a]", *REASON)
+    assert states() == {"import[a]": "paused", "importa": "free"}
+
+
+@override_settings(SHEDLOCK_NAMESPACE="shop")
+def test_all_are_those_of_the_namespace() -> None:
+    """Another project that shares the table goes on."""
+    take("other.job").release()
+    run("pause", "--all", *REASON, *FOR_2H)
+    assert states().pop("other.job") == "free"
+    assert states()["shop.tidy"] == "paused"
+
+
+@pytest.mark.parametrize(
+    "words", [("resume",), ("pause", "--reason", "the disk is full")]
+)
+def test_bound_command_spares_another_pause(words: tuple[str, ...]) -> None:
+    """It ends, or replaces, the pause that was seen."""
+    seen = pause("job")
+    force_release(get_provider(), "job")
+    other = pause("job")
+    name, *rest = words
+    status, _, told = call(name, "job", *rest, "--held-by", seen.locked_by)
+    assert status == 7
+    assert f"{seen.locked_by!r} does not hold it; alice paused it" in told
+    assert status_of(get_provider(), "job").locked_by == other.locked_by
+    assert call(name, "job", *rest, "--held-by", other.locked_by)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("end", "why"),
+    [("released", "nobody holds it"), ("expired", "its lease is over, but its job")],
+)
+def test_wrong_identity_is_named(end: str, why: str) -> None:
+    """What the operator gave is repeated, and who has the lock; nothing is invented."""
+    lock = take("job")
+    lock.release() if end == "released" else expire("job")
+    told = call("release", "job", "--held-by", "foo", "--reason", "its host is gone")[2]
+    known = f"Lock 'job' is not released: 'foo' does not hold it; {why}"
+    assert told.startswith(known)
+
+
+def test_extension_of_an_endless_pause_has_no_number_of_days() -> None:
+    """Its lease is of a hundred years only in the store."""
+    pause("job", lasting=FOREVER)
+    assert run("extend", "job", "1h") == (
+        "The job of lock 'job' is paused until it is resumed. Its lease was longer "
+        "than that already.\n"
+    )
+
+
+@pytest.mark.parametrize("name", ["pause", "resume"])
+def test_pattern_of_no_lock_is_named(name: str) -> None:
+    """The error says that it is a pattern, as those of list and show do: 4."""
+    status, _, told = call(name, "x*", "--reason", "it moves")
+    assert (status, told) == (4, f"No lock matches the pattern 'x*'. {LISTS_ALL}")
+
+
+@pytest.mark.parametrize(
+    "words", [("release",), ("acknowledge", "--reason=r"), ("withdraw",), ("catch-up",)]
+)
+def test_pattern_where_one_name_is_needed(words: tuple[str, ...]) -> None:
+    """It is refused as a name that nobody knows, and the error says why."""
+    take("x1")
+    name, *rest = words
+    status, _, told = call(name, "x*", *rest)
+    hint = "It looks like a pattern, but a name is needed here."
+    assert (status, told) == (4, f"There is no lock 'x*'. {hint} {LISTS_ALL}")
+
+
+def test_replaced_pause_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """The line says whose pause the new one replaces."""
+    pause("job")
+    run("pause", "job", "--reason", "the disk is full")
+    assert caplog.messages == [
+        f"Lock 'job': its job is paused by {operator()}, because: 'the disk is full'. "
+        "This replaces alice's pause."
+    ]
 
 
 def test_job_runs_though_its_tick_is_done(jobs: Jobs) -> None:
@@ -332,6 +659,17 @@ def test_running_job_is_not_started_again() -> None:
     assert ran == []
 
 
+@pytest.mark.parametrize("name", ["report", "digest now"])
+def test_refusal_is_said_once(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Without settings for the log, Python prints warnings on the same terminal."""
+    with held_elsewhere(name):
+        status, printed, complaint = call("trigger", name)
+    warnings = "".join(r.getMessage() for r in caplog.records if r.levelno >= 30)
+    assert (status, printed) == (3, "")
+    assert f"{warnings}{complaint}".count("its job is running as") == 1
+    assert complaint.startswith(f"The job of lock {name!r} was not started: ")
+
+
 def test_force_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """The log says who ran a job out of turn, and why."""
     run("trigger", "report", "--reason", "the mail of 8:00 was lost")
@@ -340,6 +678,26 @@ def test_force_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     )
     assert "by force, whatever its tick and lock_at_least_for" in caplog.text
     assert {record.levelname for record in caplog.records} == {"WARNING"}
+
+
+@pytest.mark.parametrize("subcommand", ["pause", "trigger", "extend", "acknowledge"])
+def test_reason_is_kept_without_its_secrets(
+    subcommand: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No row and no line of the log has what somebody pasted into it."""
+    if subcommand == "extend":
+        take("report")
+    elif subcommand == "acknowledge":
+        end_run("report", RunOutcome.FAILED)
+    else:
+        take("report").release()
+    words = ["1h"] if subcommand == "extend" else []
+    run(subcommand, "report", *words, "--reason", "as curl -H 'X-Token: s3cr3t' says")
+    tables = (LockRecord, LockRun, LockAction)
+    kept = [str(row) for table in tables for row in table.objects.values()]
+    kept += [caplog.text, run("show", "report", "--json"), run("list", "--wide")]
+    assert "s3cr3t" not in "".join(kept)
+    assert "X-Token: ***" in "".join(kept)
 
 
 def test_force_without_a_reason_is_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -381,3 +739,32 @@ def test_name_with_and_without_namespace() -> None:
     run("trigger", "shop.report")
     assert ran == ["report", "report"]
     assert LockRecord.objects.get().name == "shop.report"
+
+
+def run_until_told(parent: Parent) -> str:
+    """Run a job until the parent says so; return by which acquisition."""
+    with hold("media.cleanup") as lock:
+        parent.say(lock.locked_by)
+        assert parent.wait() == "end"
+    return lock.locked_by
+
+
+def test_pasted_command_releases_no_later_run() -> None:
+    """A command of 03:00, pasted at 03:20, finds another run, and spares it."""
+    with worker(run_until_told) as slow:
+        assert slow.heard()
+        LockRecord.objects.update(lock_until=DatabaseNow())
+        [found] = json.loads(call("check", "--json")[1])
+        assert found["command"] == "python manage.py shedlock show media.cleanup"
+        assert call("show", "media.cleanup")[1].count(found["command_after_look"]) == 1
+        mailed = shlex.split(found["command_after_look"])[3:]
+        slow.send("end")
+        slow.result()
+    with worker(run_until_told) as healthy:
+        identity = healthy.heard()
+        status, printed, told = call(*mailed)
+        assert (status, printed) == (3, "")
+        assert f"does not hold it; its job is running as {identity}." in told
+        assert not execute(lambda: None, "media.cleanup").was_executed
+        healthy.send("end")
+        assert healthy.result() == identity

@@ -29,7 +29,7 @@ from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import reading
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.sql.fields import DatabaseNow
-from tests.support.commands import run
+from tests.support.commands import call, run
 from tests.support.lateness import (
     DAILY,
     be_on_time,
@@ -226,7 +226,18 @@ def test_list_of_some_names() -> None:
         "nightly",
     ]
     assert listed("[!i]*:3", "*ght*") == ["Import:3", "nightly"]
-    assert run("list", "none:*") == "There are no such locks.\n"
+
+
+@pytest.mark.each_store
+def test_list_of_a_pattern_without_a_lock() -> None:
+    """It is an error that names the pattern, and no empty list: 4."""
+    take("import:1")
+    for words in (["none:*"], ["import:*", "none:*"], ["none:*", "--json"]):
+        status, printed, told = call("list", *words)
+        assert (status, printed) == (4, "")
+        assert told.startswith("No lock matches the pattern 'none:*'. ")
+    told = run("list", "import:*", "--state", "free")
+    assert told == "There are no such locks.\n"
 
 
 def test_list_of_an_unknown_name() -> None:
@@ -259,7 +270,8 @@ def test_list_begins_with_what_needs_somebody() -> None:
     assert told[0].startswith("1 lock has findings. `python manage.py shedlock check`")
     assert told[1].startswith("1 other lock has findings: see `python manage.py shed")
     assert run("list", "a").splitlines()[-1].startswith("2 other locks have findings:")
-    assert run("list", "none*").startswith("There are no such locks.\n2 other locks")
+    told = run("list", "a", "--state", "running")
+    assert told.startswith("There are no such locks.\n2 other locks")
     LockRecord.objects.exclude(name="a").delete()
     LockRun.objects.all().delete()
     assert run("list", "--attention") == "There are no such locks.\n"
@@ -317,14 +329,18 @@ def test_release_of_a_kept_lock() -> None:
     assert state("job") is LockState.FREE
 
 
-def test_release_of_a_running_lock_needs_force() -> None:
+def test_release_of_a_running_lock_is_bound_to_its_holder() -> None:
     """A running job's lock is not released by mistake; that is exit status 3."""
     lock = take("job")
     with pytest.raises(CommandError, match=f"running as {lock.locked_by}") as caught:
         run("release", "job")
     assert caught.value.returncode == 3
+    assert str(caught.value).endswith(
+        "Make sure that its process is gone, then: python manage.py shedlock release "
+        f"job --held-by {lock.locked_by} --reason"
+    )
     assert state("job") is LockState.RUNNING
-    run("release", "job", "--force")
+    run("release", "job", "--held-by", lock.locked_by, "--reason", "it is gone")
     assert state("job") is LockState.FREE
 
 
@@ -361,7 +377,7 @@ def test_nothing_moves_the_cursor_of_a_terminal() -> None:
     take("job")
     LockRecord.objects.update(locked_by="evil\x1b[2J\nhost")
     assert r"evil\x1b[2J\nhost" in run("list", "--wide")
-    with pytest.raises(CommandError, match=r"as evil\\x1b\[2J\\nhost\. With"):
+    with pytest.raises(CommandError, match=r"as evil\\x1b\[2J\\nhost\. Make"):
         run("release", "job")
     assert printable("Zürich 東京") == "Zürich 東京"
 

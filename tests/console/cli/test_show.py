@@ -17,11 +17,13 @@ from django_shedlock.locks.pauses import FOREVER, Pause
 from django_shedlock.locks.status import RunOutcome
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider
+from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.sql.fields import DatabaseNow
-from tests.support.commands import run
+from tests.support.commands import call, run
 from tests.support.jobs import only_jobs_of, unimported_jobs
 from tests.support.lateness import be_overdue
-from tests.support.locks import MINUTE, add_run, end_run, expire, take
+from tests.support.locks import MINUTE, add_run, end_run, expire, pause, take
+from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.django_db
 
@@ -49,6 +51,82 @@ def test_running_lock() -> None:
     assert shown["Token"] == str(lock.fencing_token)
     assert "Schedule" not in shown
     assert "Last run" not in shown
+
+
+def test_running_run_has_its_duration_so_far() -> None:
+    """It stands above the last runs, and programs get it in seconds."""
+    add_run("job")
+    take("job")
+    LockRecord.objects.update(locked_at=DatabaseNow() - 2 * MINUTE)
+    _, running, ended = run("show", "job").partition("\n\n")[2].splitlines()
+    assert re.search(r"  running +2m\w* so far ", running)
+    assert "succeeded" in ended
+    shown = json.loads(run("show", "job", "--json"))
+    assert [each["outcome"] for each in shown["runs"]] == ["running", "succeeded"]
+    assert 120 <= shown["runs"][0]["duration"] < 120 + PATIENCE
+    assert 120 <= shown["running_for"] < 120 + PATIENCE
+    [listed] = json.loads(run("list", "--json"))
+    assert 120 <= listed["running_for"] < 120 + PATIENCE
+
+
+def test_run_that_ends_meanwhile_is_shown_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The record and the history are read one after the other."""
+    lock = take("job")
+    running = get_provider().status("job")
+    lock.release()
+    monkeypatch.setattr(DatabaseLockProvider, "status", lambda provider, name: running)
+    [shown] = json.loads(run("show", "job", "--json"))["runs"]
+    assert (shown["locked_by"], shown["outcome"]) == (lock.locked_by, "succeeded")
+
+
+def test_lock_that_another_program_holds_has_no_run() -> None:
+    """Java's ShedLock opens no run, so there is none with a duration."""
+    take("job")
+    LockRecord.objects.update(locked_by="java", open_run=None)
+    assert run("show", "job").endswith("\n\nThe history has no run of it.\n")
+    assert json.loads(run("show", "job", "--json"))["runs"] == []
+
+
+@pytest.mark.each_store
+def test_several_locks_by_names_and_patterns() -> None:
+    """One stands below the other; programs get a list unless they give one name."""
+    for name in ("billing.mail", "billing.charge", "nightly"):
+        take(name).release()
+    shown = run("show", "billing.*")
+    first, second = shown.split("\n\nLock ")
+    assert first.startswith("Lock        billing.charge\n")
+    assert second.lstrip().startswith("billing.mail\n")
+
+    def names(*words: str) -> list[str]:
+        return [each["name"] for each in json.loads(run("show", *words, "--json"))]
+
+    assert names("billing.*") == ["billing.charge", "billing.mail"]
+    assert names("night*") == ["nightly"]
+    assert names("nightly", "billing.m?il") == ["billing.mail", "nightly"]
+    assert json.loads(run("show", "nightly", "--json"))["name"] == "nightly"
+
+
+def test_name_that_looks_like_a_pattern() -> None:
+    """A lock of exactly this name is meant first."""
+    for name in ("import[1]", "import1"):
+        take(name).release()
+    assert json.loads(run("show", "import[1]", "--json"))["name"] == "import[1]"
+
+
+@pytest.mark.parametrize(
+    ("words", "wrong"),
+    [
+        (["mail*"], "No lock matches the pattern 'mail*'. "),
+        (["nightly", "mail*"], "No lock matches the pattern 'mail*'. "),
+        (["nightly", "mal"], "There is no lock 'mal'. "),
+    ],
+)
+def test_pattern_without_a_lock(words: list[str], wrong: str) -> None:
+    """It is the same error as for a name, also beside a name that is known."""
+    take("nightly").release()
+    status, printed, complaint = call("show", *words)
+    assert (status, printed) == (4, "")
+    assert complaint.startswith(wrong)
 
 
 def test_runs_are_told_by_the_record() -> None:
@@ -130,13 +208,16 @@ def test_free_lock() -> None:
 
 
 def test_expired_lock_says_what_to_do_first() -> None:
-    """The finding is on top, with the command that helps."""
-    take("job")
+    """What to look at, and the command for after it, which is for this holder only."""
+    lock = take("job")
     expire("job")
     shown = run("show", "job")
     assert shown.startswith("WARNING Lock 'job': Its lease ended at ")
+    host, pid, _ = lock.locked_by.rsplit(":", 2)
     assert shown.splitlines()[0].endswith(
-        "Next: python manage.py shedlock release job --force"
+        f"(fact: abandoned {lock.locked_by}) Look at host {host}: does process {pid} "
+        f"still run (ps -p {pid})? If it is gone: python manage.py shedlock release "
+        f"job --held-by {lock.locked_by}"
     )
     assert "Expired at" in facts()
 
@@ -176,14 +257,33 @@ def test_last_runs_are_shown_without_the_name() -> None:
 
 def test_lock_without_runs() -> None:
     """It is said that there are none."""
-    take("job")
-    assert run("show", "job").endswith("\n\nNo runs yet.\n")
+    pause("job")
+    assert run("show", "job").endswith("\n\nThe history has no run of it.\n")
+
+
+def test_open_run_is_not_denied() -> None:
+    """Its lease is over, so it is no running run; the holder stands above."""
+    lock = take("job")
+    expire("job")
+    shown = run("show", "job")
+    assert shown.endswith("\n\nThe history has no run of it.\n")
+    assert f"Locked by   {lock.locked_by}\n" in shown
+
+
+def test_open_run_that_no_other_line_names() -> None:
+    """Java's ShedLock has acquired the lock since, so the run holds it no longer."""
+    lock = take("job")
+    LockRecord.objects.update(locked_by="java")
+    assert run("show", "job").endswith(
+        "\n\nThe history has no run of it. "
+        f"Its run as {lock.locked_by} has not reported its end.\n"
+    )
 
 
 @override_settings(SHEDLOCK_PROVIDERS=IN_MEMORY)
 def test_provider_without_history() -> None:
     """Of a lock in memory there are no runs to tell of."""
-    take("job")
+    pause("job")
     assert "runs" not in run("show", "job")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -12,12 +13,12 @@ import pytest
 from django.db import DatabaseError, connection
 from django.db.models import F
 from django.test import override_settings
-from django.test.utils import CaptureQueriesContext
 from django.utils.translation import override
 
 from django_shedlock import execute
 from django_shedlock.clocks import aware, local_text
-from django_shedlock.console.monitoring.findings import Finding, Kind
+from django_shedlock.console.monitoring.findings import Finding
+from django_shedlock.console.monitoring.kinds import Kind
 from django_shedlock.console.monitoring.search import Search
 from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.own import BEAT_LOCK_PREFIX, CATCH_UP_LOCK
@@ -51,7 +52,6 @@ pytestmark = pytest.mark.django_db
 
 DAY = timedelta(days=1)
 SEARCH = Search(MINUTE)
-AGE = re.compile(r"(Late by|has run for) \w+")
 BAD = [outcome for outcome in RunOutcome if outcome.is_bad]
 
 
@@ -76,10 +76,14 @@ def kinds(found: dict[str, list[Finding]]) -> dict[str, list[Kind]]:
     return {name: [each.kind for each in listed] for name, listed in found.items()}
 
 
+def without_ages(params: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: params[key] for key in params if key not in {"late", "held_for"}}
+
+
 def ageless(found: dict[str, list[Finding]]) -> dict[str, list[Finding]]:
     """Return them without how long something has lasted, which two looks may change."""
     return {
-        name: [replace(each, sentence=AGE.sub("", each.sentence)) for each in listed]
+        name: [replace(each, params=without_ages(each.params)) for each in listed]
         for name, listed in found.items()
     }
 
@@ -109,10 +113,9 @@ def test_pause_without_an_end_is_found_after_a_day() -> None:
     LockRecord.objects.all().delete()
     pause_for(2 * DAY + 5 * MINUTE)
     [found] = SEARCH.attention(get_provider()).findings["job"]
-    assert (found.kind, found.command) == (
-        Kind.PAUSED,
-        "python manage.py shedlock resume job",
-    )
+    pause_id = LockRecord.objects.get().locked_by
+    command = f"python manage.py shedlock resume job --held-by '{pause_id}'"
+    assert (found.kind, found.command) == (Kind.PAUSED, command)
     assert found.sentence == (
         "Paused for 2d, without an end, by alice, because: the mail server moves. Its "
         "job does not run until somebody resumes it."
@@ -144,6 +147,13 @@ def test_each_finding_says_what_to_do_next() -> None:
     incident()
     for name, [finding] in SEARCH.attention(get_provider()).findings.items():
         assert str(finding).startswith(f"Lock {name!r}: {finding.sentence}")
+        assert "--force" not in finding.in_detail()
+        after = finding.advice.command_after_look
+        holds = finding.kind in {Kind.LONG, Kind.EXPIRED}
+        assert (f"release {name} --held-by " in after) is holds
+        # While its lease runs, the operator has to say why.
+        asks = finding.kind in {Kind.LONG, Kind.ABANDONED}
+        assert after.endswith(" --reason") is asks
         assert finding.command.startswith("python manage.py shedlock ")
 
 
@@ -152,14 +162,13 @@ def test_finding_is_told_in_the_readers_language() -> None:
     incident()
     end_run("failed", RunOutcome.FAILED, exception_type="ValueError")
     found = SEARCH.attention(get_provider()).findings
-    with override("de"):
-        again = SEARCH.attention(get_provider()).findings
-        for [finding] in again.values():
-            assert finding.told != finding.sentence
-            assert "%(" not in finding.told
-            assert finding.as_dict()["sentence"] == str(finding.sentence)
-    assert ageless(again) == ageless(found)
-    assert all(each.told == each.sentence for [each] in found.values())
+    for [finding] in found.values():
+        english, shown = finding.sentence, str(finding)
+        with override("de"):
+            assert finding.sentence != english
+            assert "%(" not in finding.sentence
+            assert finding.as_dict()["sentence"] == english
+            assert str(finding) == shown
 
 
 def test_findings_of_a_lock_are_in_order() -> None:
@@ -190,7 +199,7 @@ def test_attention_has_a_limit() -> None:
         found = SEARCH.attention(get_provider(), limit)
         assert list(found.findings)[:2] == ["overdue", "failed"][:limit]
         assert (len(found.findings), found.is_complete) == (limit, False)
-    *listed, more = SEARCH.findings(get_provider(), limit=2)
+    more, *listed = SEARCH.findings(get_provider(), limit=2)
     assert [each.lock for each in listed] == ["overdue", "failed"]
     assert (more.kind, more.lock) == (Kind.MORE, None)
     assert "More than 2 locks" in more.sentence
@@ -349,28 +358,61 @@ def test_expired_run_is_found_though_another_service_has_the_lock() -> None:
     [found] = SEARCH.of_locks(get_provider(), ["job"])["job"]
     assert (found.kind, found.fact) == (Kind.EXPIRED, f"abandoned {lock.locked_by}")
     assert "another service has acquired it since" in found.sentence
-    assert found.command == (
-        "python manage.py shedlock acknowledge job --reason 'its process is gone'"
+    assert found.command == "python manage.py shedlock show job"
+    after = f"acknowledge job --fact '{found.fact}' --process-is-gone --reason"
+    assert found.in_detail().endswith(
+        f"If it is gone: python manage.py shedlock {after}"
     )
     assert [*SEARCH.attention(get_provider()).findings] == ["job"]
+
+
+@override_settings(SHEDLOCK_GRACE="5m")
+def test_catch_up_is_advised_when_it_would_run_the_job() -> None:
+    """It knows SHEDLOCK_GRACE alone, whatever `check --grace` says."""
+    execute(lambda: None, "job", schedule="every 1m")
+    for ago, command in (
+        (3 * MINUTE, "show job --grace 1m"),
+        (7 * MINUTE, "catch-up job"),
+    ):
+        moved = DatabaseNow() - ago
+        LockRecord.objects.update(tick=moved - MINUTE, due_at=moved)
+        [found] = SEARCH.of_locks(get_provider(), ["job"])["job"]
+        assert found.kind is Kind.OVERDUE
+        assert found.command == f"python manage.py shedlock {command}"
+
+
+def test_overdue_job_of_an_expired_run_that_was_replaced() -> None:
+    """Nobody can release that run any more, so the job is run after a look."""
+    lock = take("job")
+    expire("job")
+    be_overdue("job")
+    LockRecord.objects.update(locked_by="java")
+    gone = ("--fact", f"abandoned {lock.locked_by}", "--process-is-gone")
+    assert call("acknowledge", "job", *gone, "--reason", "it is")[0] == 0
+    findings = SEARCH.of_locks(get_provider(), ["job"])["job"]
+    overdue = next(each for each in findings if each.kind is Kind.OVERDUE)
+    assert overdue.command == "python manage.py shedlock show job --grace 1m"
+    after = "python manage.py shedlock trigger job"
+    assert overdue.advice.command_after_look == after
 
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("failures", [1, 10])
 def test_few_statements_find_everything(failures: int) -> None:
-    """There are three however many jobs failed, and one if none did."""
+    """There are four however many jobs failed, and three if none did."""
     provider = get_provider()
     with counted_statements() as queries:
         SEARCH.attention(provider)
-    assert len(queries) == 1
+    assert len(queries) == 3
     for number in range(failures):
         end_run(f"job {number}", RunOutcome.FAILED, exception_message="full")
         end_run(f"well {number}")
     with counted_statements() as queries:
         found = SEARCH.attention(provider).findings
     told = [each.message for [each] in found.values()]
-    assert told == ["It raised: full."] * failures
-    records, actions, runs = (each["sql"] for each in queries)
+    assert told == ["full"] * failures
+    clock, records, actions, runs = (each["sql"] for each in queries)
+    assert clock.count("SELECT") == 1
     assert "shedlock_run" not in records + actions
     assert re.search(r"locked_by\W+ IN", runs)
     assert records.count("SELECT") == 1
@@ -451,12 +493,17 @@ def test_history_that_is_never_pruned() -> None:
     assert list(SEARCH.findings(get_provider())) == []
 
 
-def test_history_with_a_retention_is_not_looked_at() -> None:
-    """It is pruned after some of the writes, so nobody has to ask how old it is."""
+def test_old_run_is_no_finding_if_the_history_has_a_retention() -> None:
+    """It is pruned after some of the writes."""
     end_at(end_run("job"), 999 * DAY)
-    with CaptureQueriesContext(connection) as queries:
-        assert list(SEARCH.findings(get_provider())) == []
-    assert not [each for each in queries if "shedlock_run" in each["sql"]]
+    assert list(SEARCH.findings(get_provider())) == []
+
+
+@override_settings(SHEDLOCK_HISTORY_RETENTION="nonsense")
+def test_wrong_retention_hides_no_finding() -> None:
+    """A system check reports it; jobs run, so no finding says that none can."""
+    end_run("job", RunOutcome.FAILED)
+    assert [each.kind for each in SEARCH.verdict(["default"])] == [Kind.FAILED]
 
 
 TICK = timedelta(minutes=5)

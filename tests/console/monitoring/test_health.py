@@ -55,6 +55,7 @@ urlpatterns = [
     path("brief", HealthView.as_view(public=True, keep_for="50ms", **OPTIONS)),
     path("fewer", HealthView.as_view(public=True, ignored=["import:*"], **OPTIONS)),
     path("strict", HealthView.as_view(public=True, clock_tolerance="10s")),
+    path("balancer", HealthView.as_view(public=True, fail_on="critical", **OPTIONS)),
 ]
 
 
@@ -217,7 +218,7 @@ def test_staff_with_permission_sees_details() -> None:
     [found] = operator("view_lockrecord").get("/health").json()["findings"]
     assert (found["lock"], found["provider"]) == ("secret", "default")
     assert LockRecord.objects.get().locked_by in found["sentence"]
-    assert found["command"] == "python manage.py shedlock release secret --force"
+    assert found["command"] == "python manage.py shedlock show secret --held-for 5m"
 
 
 def test_every_provider_is_asked() -> None:
@@ -231,11 +232,65 @@ def test_every_provider_is_asked() -> None:
         assert details("/other") == []
 
 
-@pytest.mark.parametrize("option", ["clock_tolerance", "held_for", "grace", "keep_for"])
-def test_wrong_option_is_no_store_that_fails(option: str) -> None:
-    """It is refused before a store is asked."""
-    with pytest.raises(ValueError, match="soon"):
-        HealthCheck(**{option: "soon"}).verdict(["default"])
+@pytest.mark.parametrize(
+    ("option", "value", "text"),
+    [
+        ("clock_tolerance", "soon", "clock_tolerance: 'soon' is not a duration"),
+        ("held_for", "5", "held_for: '5' has no unit"),
+        ("grace", -60, "grace=-60 must not be negative"),
+        ("keep_for", None, "keep_for: None is not a duration"),
+        ("ignored", "import:*", r"ignored='import:\*' must be a list"),
+        ("fail_on", "critcal", "fail_on='critcal' must be 'warning' or 'critical'"),
+    ],
+)
+def test_wrong_option_is_refused_when_urls_are_loaded(
+    option: str, value: Any, text: str
+) -> None:
+    """A view, a class of one, and a check with a wrong option can't be made."""
+    made = type("OwnHealthView", (HealthView,), {option: value})
+    for make in (HealthView.as_view, HealthCheck):
+        with pytest.raises(ValueError, match=text):
+            make(**{option: value})
+    with pytest.raises(ValueError, match=text):
+        made.as_view()
+
+
+class BrokenProvider:
+    def __init__(self, alias: str, **options: Any):
+        raise ValueError("no database at redis://:s3cr3t@db")
+
+
+def test_error_of_the_settings_is_told_without_its_secrets(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A finding is mailed and posted, whatever the error is that it tells of."""
+    broken = {"default": {"BACKEND": f"{__name__}.BrokenProvider"}}
+    with override_settings(SHEDLOCK_PROVIDERS=broken):
+        [found] = Client().get("/plain").json()["findings"]
+    assert "no database at redis://:***" in found["sentence"]
+    assert "s3cr3t" not in found["sentence"] + caplog.text
+
+
+def test_load_balancer_keeps_a_host_whose_jobs_fail() -> None:
+    """With ``fail_on`` less severe findings are shown, and the status is 200."""
+    stick()
+    answer = Client().get("/balancer")
+    assert (answer.status_code, answer.json()["status"]) == (200, "ok")
+    assert details("/balancer") == details("/details") == [("long", "job")]
+    with connection.execute_wrapper(refuse):
+        answer = Client().get("/balancer")
+    assert (answer.status_code, answer.json()["status"]) == (503, "not ok")
+
+
+def test_own_view_asks_whether_a_check_fails() -> None:
+    """A verdict has all findings, and says whether one of them is severe enough."""
+    stick()
+    for fail_on, fails in (("warning", True), ("critical", False)):
+        verdict = HealthCheck(held_for="5m", fail_on=fail_on).verdict(["default"])
+        assert ([found.lock for found in verdict.findings], verdict.fails) == (
+            ["job"],
+            fails,
+        )
 
 
 @pytest.mark.parametrize("providers", [{}, ["default"]])
@@ -253,9 +308,9 @@ def test_ignored_locks() -> None:
 
 
 def test_statements(django_assert_num_queries: DjangoAssertNumQueries) -> None:
-    """A check of locks that need nobody costs two statements."""
+    """A check of locks that need nobody costs three statements."""
     take("free").release()
-    with django_assert_num_queries(2 * 3):  # each in a savepoint of the test's
+    with django_assert_num_queries(3 * 3):  # each in a savepoint of the test's
         Client().get("/details")
 
 

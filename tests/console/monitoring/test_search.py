@@ -9,9 +9,9 @@ import pytest
 from django.db import DatabaseError, connection
 
 from django_shedlock import execute
-from django_shedlock.console.monitoring.findings import Kind
+from django_shedlock.clocks import local_text
+from django_shedlock.console.monitoring.kinds import Kind
 from django_shedlock.console.monitoring.search import Search
-from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks.status import RunOutcome
 from django_shedlock.models import LockRecord
 from django_shedlock.providers import get_provider
@@ -120,8 +120,10 @@ def test_message_is_read_by_the_key_of_the_run() -> None:
     add_run("job", FAILED, exception_message="older", exception_type="a.Other")
     add_run("job", FAILED, provider="second", exception_message="not ours")
     [found] = SEARCH.of_locks(get_provider(), ["job"])["job"]
-    assert "Its last run failed with tests.support.locks.Broken." in found.sentence
-    assert found.message == "It raised: no space left."
+    at = local_text(status_of(get_provider(), "job").job.ended_at)
+    told = f"Its last run failed at {at} with tests.support.locks.Broken."
+    assert told in found.sentence
+    assert found.raised == "It raised: no space left."
 
 
 @pytest.mark.django_db(databases=["default", "other"])
@@ -131,7 +133,7 @@ def test_message_is_read_where_the_provider_keeps_its_runs() -> None:
     end_run("job", FAILED, using="other", provider="second", exception_message="there")
     end_run("job")
     [found] = SEARCH.of_locks(provider, ["job"])["job"]
-    assert found.message == "It raised: there."
+    assert found.raised == "It raised: there."
     assert kinds() == []
 
 
@@ -141,12 +143,13 @@ def test_locks_without_a_history() -> None:
     lock = take_from(provider, configure())
     provider.release(lock, succeeded=False)
     [found] = SEARCH.of_locks(provider, ["job"])["job"]
-    assert found.sentence == "Its last run has failed. Find out why."
+    at = local_text(status_of(provider, "job").job.ended_at)
+    assert found.sentence == f"Its last run failed at {at}. Find out why."
     assert (found.kind, found.message) == (Kind.FAILED, "")
 
 
-def test_unreadable_runs_are_a_clear_error() -> None:
-    """It names the database; nothing is read while nothing has failed."""
+def test_unreadable_history_is_a_finding() -> None:
+    """It names the database; what the records say is found all the same."""
 
     def refuse(execute: Any, sql: str, *arguments: Any) -> Any:
         if "shedlock_run" in sql:
@@ -155,10 +158,16 @@ def test_unreadable_runs_are_a_clear_error() -> None:
 
     end_run("job")
     with connection.execute_wrapper(refuse):
-        assert SEARCH.attention(get_provider()).findings == {}
+        [found] = SEARCH.attention(get_provider()).of_store
+        assert (found.kind, found.fact) == (Kind.HISTORY, "history unreadable")
+        assert "database 'default'" in found.sentence
+        assert "no reading today" in found.sentence
         LockRecord.objects.update(outcome=FAILED.value)
-        with pytest.raises(LockProviderError, match="runs in .*no reading today"):
-            SEARCH.attention(get_provider())
+        assert kinds() == [Kind.FAILED]
+        assert [each.kind for each in SEARCH.verdict(["default"])] == [
+            Kind.HISTORY,
+            Kind.FAILED,
+        ]
 
 
 @pytest.mark.django_db(transaction=True)
@@ -168,11 +177,14 @@ def test_missing_table_of_runs() -> None:
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE shedlock_run RENAME TO elsewhere")
     try:
-        told = sentences()
+        told, [found] = sentences(), SEARCH.attention(get_provider()).of_store
     finally:
         with connection.cursor() as cursor:
             cursor.execute("ALTER TABLE elsewhere RENAME TO shedlock_run")
-    assert told == ["Its last run has failed. Find out why."]
+    at = local_text(status_of(get_provider(), "job").job.ended_at)
+    assert told == [f"Its last run failed at {at}. Find out why."]
+    assert found.sentence.startswith("The history can't be read")
+    assert found.command == "python manage.py migrate"
 
 
 @pytest.mark.django_db(transaction=True)

@@ -10,11 +10,11 @@ from django.test import override_settings
 from django_shedlock import hold
 from django_shedlock.clocks import aware
 from django_shedlock.console.operators import (
-    EXTEND,
-    PAUSE,
-    RELEASE,
-    RESUME,
     AuditedAction,
+    ExtendLease,
+    PauseJob,
+    ReleaseLock,
+    ResumeJob,
 )
 from django_shedlock.locks.status import LockState, RunOutcome
 from django_shedlock.models import LockRecord, LockRun
@@ -34,7 +34,7 @@ def action() -> AuditedAction:
 
 
 def release() -> bool:
-    return bool(RELEASE.carry_out(action(), running=True))
+    return bool(ReleaseLock().carry_out(action()))
 
 
 def abandoned() -> list[str]:
@@ -101,7 +101,7 @@ def test_lock_that_is_kept_has_no_open_run() -> None:
     """Its release was recorded by the run itself."""
     with hold("job", lock_at_least_for="1h"):
         pass
-    assert RELEASE.carry_out(action())
+    assert ReleaseLock(spare_running=True).carry_out(action())
     assert LockRun.objects.get().outcome == RunOutcome.SUCCEEDED
 
 
@@ -115,7 +115,7 @@ def test_pause_writes_the_run_that_had_expired(by: str) -> None:
         held = {"lock_until": DatabaseNow() + HOUR, "locked_at": DatabaseNow()}
         identity = pause("other").locked_by
         LockRecord.objects.filter(name="job").update(**held, locked_by=identity)
-    assert PAUSE.carry_out(action(), lasting=HOUR)
+    assert PauseJob(lasting=HOUR).carry_out(action())
     assert abandoned() == [lock.locked_by]
     assert status_of(get_provider(), "job").job.open_run is None
     expire("job")
@@ -126,8 +126,8 @@ def test_pause_and_resume_are_no_runs() -> None:
     """Of a job that did not run they leave nothing in the history."""
     take("job").release()
     LockRun.objects.all().delete()
-    assert PAUSE.carry_out(action())
-    assert RESUME.carry_out(action())
+    assert PauseJob().carry_out(action())
+    assert ResumeJob().carry_out(action())
     assert not LockRun.objects.exists()
     assert status_of(get_provider(), "job").job.failures == 0
 
@@ -135,7 +135,7 @@ def test_pause_and_resume_are_no_runs() -> None:
 def test_extension_accounts_for_nothing() -> None:
     """The run goes on."""
     lock = take("job")
-    assert EXTEND.carry_out(action(), lock_at_most_for=HOUR)
+    assert ExtendLease(lock_at_most_for=HOUR).carry_out(action())
     assert not LockRun.objects.exists()
     assert status_of(get_provider(), "job").job.open_run == lock.locked_by
 
@@ -146,7 +146,7 @@ def test_history_that_is_off_has_no_row(by: str) -> None:
     take("job")
     expire("job")
     with override_settings(SHEDLOCK_HISTORY=False):
-        assert release() if by == "a release" else PAUSE.carry_out(action())
+        assert release() if by == "a release" else PauseJob().carry_out(action())
     assert not LockRun.objects.exists()
     job = status_of(get_provider(), "job").job
     assert (job.outcome, job.failures) == (RunOutcome.ABANDONED, 1)

@@ -9,10 +9,16 @@ from typing import Any
 import pytest
 
 from django_shedlock import signals
-from django_shedlock.cli.command import subcommands
 from django_shedlock.console.admin.past import ACTION_LABELS
 from django_shedlock.console.models import ActionKind, LockAction
-from django_shedlock.console.operators import ACTIONS, EXTEND, RELEASE, AuditedAction
+from django_shedlock.console.operators import (
+    ACTIONS,
+    Action,
+    Answer,
+    AuditedAction,
+    ExtendLease,
+    ReleaseLock,
+)
 from django_shedlock.locks.status import LockState
 from django_shedlock.models import LockRecord
 from django_shedlock.providers import get_provider
@@ -44,7 +50,7 @@ def told() -> Iterator[list[dict[str, Any]]]:
     signals.lock_force_extended.disconnect(hear)
 
 
-def action(locked_by: str | None = None) -> AuditedAction:
+def asked(locked_by: str | None = None) -> AuditedAction:
     return AuditedAction(
         get_provider(), "job", locked_by, operator="ada", reason="pod is gone"
     )
@@ -55,10 +61,10 @@ def test_release_is_told_with_its_reason(
 ) -> None:
     """Whoever listens learns whose lock was freed, by whom and why; so does the log."""
     lock = take()
-    asked = action(lock.locked_by)
-    assert RELEASE.carry_out(asked, running=True)
+    meant = asked(lock.locked_by)
+    assert ReleaseLock().carry_out(meant)
     assert status_of(get_provider()).state is LockState.FREE
-    assert [call["action"] for call in told] == [asked]
+    assert [call["action"] for call in told] == [meant]
     assert f"'job' was released by ada, because: 'pod is gone', held by {lock}" in (
         caplog.text.replace(lock.locked_by, str(lock))
     )
@@ -69,7 +75,7 @@ def test_extension_is_told(
 ) -> None:
     """The signal and the log line of an extension have the new lease."""
     take()
-    assert EXTEND.carry_out(action(), lock_at_most_for=HOUR)
+    assert ExtendLease(lock_at_most_for=HOUR).carry_out(asked())
     assert status_of(get_provider()).remaining > timedelta(minutes=59)
     assert [call["lock_at_most_for"] for call in told] == [HOUR]
     assert "extended to at least 1h from now by ada" in caplog.text
@@ -80,15 +86,15 @@ def test_log_tells_what_is_left_of_a_longer_lease(
 ) -> None:
     """An extension never shortens a lease, so the one before it may go on."""
     take(lock_at_most_for=3 * HOUR)
-    assert EXTEND.carry_out(action(), lock_at_most_for=HOUR)
+    assert ExtendLease(lock_at_most_for=HOUR).carry_out(asked())
     told = "'job' lasts for 3h more: extended to at least 1h"
     assert told in rounded_up(caplog.text)
 
 
 def test_running_job_is_spared_unless_meant(told: list[dict[str, Any]]) -> None:
-    """Without `running` only a lock is freed that lock_at_least_for keeps."""
+    """With ``spare_running`` only a lock is freed that lock_at_least_for keeps."""
     take()
-    assert not RELEASE.carry_out(action())
+    assert not ReleaseLock(spare_running=True).carry_out(asked())
     assert told == []
 
 
@@ -98,11 +104,11 @@ def test_next_acquisition_is_spared(told: list[dict[str, Any]], verb: str) -> No
     seen = take()
     seen.release()
     take()
-    asked = action(seen.locked_by)
+    meant = asked(seen.locked_by)
     assert not (
-        RELEASE.carry_out(asked, running=True)
+        ReleaseLock().carry_out(meant)
         if verb == "release"
-        else EXTEND.carry_out(asked, lock_at_most_for=HOUR)
+        else ExtendLease(lock_at_most_for=HOUR).carry_out(meant)
     )
     assert (status_of(get_provider()).remaining < HOUR, told) == (True, [])
 
@@ -116,14 +122,14 @@ def test_receiver_that_raises_breaks_nothing() -> None:
     signals.lock_force_released.connect(fail)
     try:
         take()
-        assert RELEASE.carry_out(action(), running=True)
+        assert ReleaseLock().carry_out(asked())
     finally:
         signals.lock_force_released.disconnect(fail)
 
 
-@pytest.mark.parametrize("kind", ACTIONS)
-def test_entry_of_the_table_is_all_that_an_action_needs(kind: ActionKind) -> None:
-    """Its permission, its subcommand and its words in the audit log come from there."""
+@pytest.mark.parametrize("kind", ActionKind)
+def test_class_of_the_table_is_all_that_an_action_needs(kind: ActionKind) -> None:
+    """Its permission, its buttons and its word in the audit log come from there."""
     action = ACTIONS[kind]
     permissions = [
         f"{model._meta.app_label}.{name}"
@@ -132,6 +138,41 @@ def test_entry_of_the_table_is_all_that_an_action_needs(kind: ActionKind) -> Non
     ]
     assert (action.kind, action.permission in permissions) == (kind, True)
     assert ACTION_LABELS[kind] == action.label
-    found = subcommands().values()
-    helps = [(each.name, each.help) for each in found]
-    assert not action.help or (kind, action.help) in helps
+    assert action.name == f"{kind}_selected"
+
+
+def stored_callables(action: type[Action]) -> list[str]:
+    """Return the attributes of the class that hold a function defined elsewhere."""
+    return [
+        name
+        for each in action.__mro__
+        if issubclass(each, Action)
+        for name, value in vars(each).items()
+        if callable(value) and not is_method(each, name, value)
+    ]
+
+
+def is_method(owner: type, name: str, value: object) -> bool:
+    is_pythons = name.startswith("__")  # dataclasses make more with each version
+    qualified = getattr(value, "__qualname__", "")
+    return is_pythons or qualified == f"{owner.__qualname__}.{name}"
+
+
+@pytest.mark.parametrize("action", ACTIONS.values())
+def test_action_stores_no_callable(action: type[Action]) -> None:
+    """What an action does is a method, where "go to definition" ends."""
+    assert stored_callables(action) == []
+    made = action(HOUR) if action is ExtendLease else action()
+    fields = {**vars(made), **vars(Answer(made, asked(), None, None))}
+    fields.pop("action")
+    assert [name for name, value in fields.items() if callable(value)] == []
+
+
+def test_stored_callable_is_noticed() -> None:
+    """The test above finds a lambda, and a function of another module."""
+
+    class Careless(ReleaseLock):
+        is_shown = lambda self, before, after: True  # noqa: E731
+        take = take
+
+    assert stored_callables(Careless) == ["is_shown", "take"]

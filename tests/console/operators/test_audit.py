@@ -15,12 +15,12 @@ from django_shedlock.console.cli.prune import prune_actions
 from django_shedlock.console.models import ActionKind, ActionResult, LockAction
 from django_shedlock.console.monitoring.search import Search
 from django_shedlock.console.operators import (
-    ACKNOWLEDGE,
-    EXTEND,
-    PAUSE,
-    RELEASE,
-    RESUME,
+    AcknowledgeFindings,
     AuditedAction,
+    ExtendLease,
+    PauseJob,
+    ReleaseLock,
+    ResumeJob,
     audit,
 )
 from django_shedlock.exceptions import LockProviderError
@@ -55,10 +55,26 @@ def only_row() -> LockAction:
     return LockAction.objects.get()
 
 
+def test_action_that_is_sent_again_is_written_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A second action is another one if it has other facts, or says something else."""
+    send = audit.run
+    monkeypatch.setattr(
+        audit, "run", lambda write, using: send(lambda c, _: write(c, True), using)
+    )
+    written = [("failed 1", "done"), ("failed 2", "done"), ("failed 2", "for 8h")]
+    for fact, detail in (written[0], *written):
+        asked = action(facts=[fact])
+        audit.write_action(asked, ActionKind.ACKNOWLEDGE, ActionResult.DONE, detail)
+    rows = LockAction.objects.order_by("pk").values_list("facts", "detail")
+    assert list(rows) == written
+
+
 def test_release_is_written_with_its_result() -> None:
     """The row has who, what, when, why, whose lock it was, and what is true now."""
     lock = take("job")
-    assert RELEASE.carry_out(action(), running=True)
+    assert ReleaseLock().carry_out(action())
     row = only_row()
     assert (row.kind, row.operator, row.reason) == (
         ActionKind.RELEASE,
@@ -70,8 +86,8 @@ def test_release_is_written_with_its_result() -> None:
     assert row.ended is not None
     assert row.began <= row.ended
     assert row.detail == (
-        f"Lock 'job' is released. {lock.locked_by} held it. Its job was not stopped, "
-        "and may still run."
+        f"Lock 'job' is released. {lock.locked_by} held it. Its job was not stopped. "
+        "If it still runs, the next start, or a catch-up, runs the job beside it."
     )
 
 
@@ -84,15 +100,15 @@ def test_extension_tells_the_lease_that_there_is() -> None:
         "already.\n"
     )
     assert only_row().detail == told.strip()
-    assert rounded_up(EXTEND.carry_out(action(), lock_at_most_for=3 * HOUR).detail) == (
-        "Lock 'job' is held for 3h more at the most."
-    )
+    assert rounded_up(
+        ExtendLease(lock_at_most_for=3 * HOUR).carry_out(action()).detail
+    ) == ("Lock 'job' is held for 3h more at the most.")
 
 
 def test_refusal_is_written_with_its_reason() -> None:
     """What was tried and did not happen is in the audit, too."""
     lock = take("job")
-    answer = RELEASE.carry_out(action())
+    answer = ReleaseLock(spare_running=True).carry_out(action())
     assert (bool(answer), answer.result) == (False, ActionResult.REFUSED)
     row = only_row()
     assert row.result == ActionResult.REFUSED
@@ -107,10 +123,10 @@ def test_holder_that_came_in_between_is_named() -> None:
     seen = take("job")
     seen.release()
     now = take("job")
-    RELEASE.carry_out(action(locked_by=seen.locked_by), running=True)
+    ReleaseLock().carry_out(action(locked_by=seen.locked_by))
     assert only_row().detail == (
-        "Lock 'job' is not released: somebody has acquired it since you looked; its "
-        f"job is running as {now.locked_by}."
+        f"Lock 'job' is not released: '{seen.locked_by}' does not hold it; its job is "
+        f"running as {now.locked_by}."
     )
 
 
@@ -123,7 +139,7 @@ def test_interrupted_action_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(DatabaseLockProvider, "replace", replace)
     with pytest.raises(SystemExit):
-        RELEASE.carry_out(action(), running=True)
+        ReleaseLock().carry_out(action())
     assert only_row().result == ActionResult.FAILED
     assert "its job is running as" in only_row().detail
 
@@ -137,7 +153,7 @@ def test_store_that_failed_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     take("job")
     monkeypatch.setattr(DatabaseLockProvider, "replace", fail)
     with pytest.raises(LockProviderError):
-        EXTEND.carry_out(action(), lock_at_most_for=HOUR)
+        ExtendLease(lock_at_most_for=HOUR).carry_out(action())
     assert only_row().result == ActionResult.FAILED
     assert only_row().detail == "LockProviderError: the store is away"
 
@@ -146,7 +162,7 @@ def test_row_is_written_once() -> None:
     """One INSERT, when the result is known."""
     take("job")
     with CaptureQueriesContext(connection) as sent:
-        assert RELEASE.carry_out(action(), running=True)
+        assert ReleaseLock().carry_out(action())
     of_audit_log = [sql for sql in statements(sent) if "shedlock_action" in sql]
     assert [sql.split()[0] for sql in of_audit_log] == ["INSERT"]
 
@@ -161,7 +177,7 @@ def test_audit_log_that_fails_breaks_no_action(
 
     take("job")
     monkeypatch.setattr(audit, "insert_action", fail)
-    assert RELEASE.carry_out(action(), running=True)
+    assert ReleaseLock().carry_out(action())
     assert state("job") is LockState.FREE
     assert "The audit log lacks an action on lock 'job'" in caplog.text
     assert "no room on the disk" in caplog.text
@@ -173,7 +189,7 @@ def test_provider_without_a_database_has_no_audit_log(
     """Of locks in memory there is only the line in the log."""
     with locked_in_memory():
         take("job")
-        assert RELEASE.carry_out(action(), running=True)
+        assert ReleaseLock().carry_out(action())
     assert not LockAction.objects.exists()
     assert "'job' was released by ada" in caplog.text
 
@@ -181,7 +197,7 @@ def test_provider_without_a_database_has_no_audit_log(
 def test_unusual_texts_are_written() -> None:
     """Bytes that are no text, from a shell, and endless reasons don't break the row."""
     take("job")
-    RELEASE.carry_out(
+    ReleaseLock(spare_running=True).carry_out(
         action(operator="ada\0\udc80" + "x" * 300, reason="\0" + "y" * 3000)
     )
     row = only_row()
@@ -219,7 +235,7 @@ class TestPause:
         elif before != "nothing":
             lock = take("job")
             expire("job") if before == "expired" else lock.release()
-        answer = PAUSE.carry_out(action())
+        answer = PauseJob().carry_out(action())
         assert answer
         assert answer.detail.startswith(
             "The job of lock 'job' is paused until it is resumed."
@@ -235,7 +251,7 @@ class TestPause:
     def test_running_job_is_not_paused(self) -> None:
         """It is not stopped either."""
         lock = take("job")
-        answer = PAUSE.carry_out(action())
+        answer = PauseJob().carry_out(action())
         assert answer.detail == (
             f"The job of lock 'job' is not paused: its job is running as "
             f"{lock.locked_by}."
@@ -256,7 +272,7 @@ class TestPause:
             lock.release()
 
         monkeypatch.setattr(time, "sleep", sleep)
-        assert PAUSE.carry_out(action(), lasting=HOUR, wait=MINUTE)
+        assert PauseJob(lasting=HOUR, wait=MINUTE).carry_out(action())
         assert len(slept) == 1
         told = rounded_up(only_row().detail)
         assert told == "The job of lock 'job' is paused for 1h more."
@@ -264,8 +280,8 @@ class TestPause:
 
     def test_same_pause_is_told(self) -> None:
         """Who paused the job already, and why."""
-        assert PAUSE.carry_out(action())
-        assert PAUSE.carry_out(action(operator="bob")).detail == (
+        assert PauseJob().carry_out(action())
+        assert PauseJob().carry_out(action(operator="bob")).detail == (
             "The job of lock 'job' is paused already: ada paused it, because: the pod "
             "is gone; until it is resumed."
         )
@@ -275,11 +291,13 @@ class TestPause:
     @pytest.mark.parametrize("is_endless", [True, False])
     def test_other_pause_replaces_it(self, *, is_endless: bool) -> None:
         """With another reason, or another end."""
-        PAUSE.carry_out(action())
+        PauseJob().carry_out(action())
         if is_endless:
-            answer = PAUSE.carry_out(action(operator="bob", reason="the disk is full"))
+            answer = PauseJob().carry_out(
+                action(operator="bob", reason="the disk is full")
+            )
         else:
-            answer = PAUSE.carry_out(action(operator="bob"), lasting=HOUR)
+            answer = PauseJob(lasting=HOUR).carry_out(action(operator="bob"))
         assert answer
         assert answer.detail.endswith(
             "This replaces the pause by ada, because: the pod is gone."
@@ -301,7 +319,7 @@ class TestPause:
         monkeypatch.setattr(DatabaseLockProvider, "replace", fail)
         monkeypatch.setattr(DatabaseLockProvider, "acquire", fail)
         with pytest.raises(LockProviderError):
-            PAUSE.carry_out(action())
+            PauseJob().carry_out(action())
         status = status_of(get_provider(), "job")
         assert status.locked_by == before.locked_by
         assert status.pause is not None
@@ -321,7 +339,7 @@ class TestPause:
 
         pause("job")
         monkeypatch.setattr(DatabaseLockProvider, "replace", let_a_job_in)
-        answer = PAUSE.carry_out(action())
+        answer = PauseJob().carry_out(action())
         assert "is not paused: its job is running as" in answer.detail
         assert state("job") is LockState.RUNNING
 
@@ -330,8 +348,8 @@ class TestPause:
         seen = take("job")
         seen.release()
         take("job").release()
-        answer = PAUSE.carry_out(action(locked_by=seen.locked_by))
-        assert "somebody has acquired it since you looked" in answer.detail
+        answer = PauseJob().carry_out(action(locked_by=seen.locked_by))
+        assert "does not hold it; nobody holds it" in answer.detail
         assert state("job") is LockState.FREE
 
     def test_interrupted_wait_is_written(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -343,7 +361,7 @@ class TestPause:
         take("job")
         monkeypatch.setattr(time, "sleep", sleep)
         with pytest.raises(KeyboardInterrupt):
-            PAUSE.carry_out(action(), wait=MINUTE)
+            PauseJob(wait=MINUTE).carry_out(action())
         assert only_row().result == ActionResult.FAILED
         assert "its job is running as" in only_row().detail
 
@@ -354,7 +372,7 @@ class TestResume:
     def test_pause_is_ended(self) -> None:
         """The lock is free, and the answer tells whose pause it was."""
         pause("job")
-        answer = RESUME.carry_out(action())
+        answer = ResumeJob().carry_out(action())
         assert answer.detail == (
             "The job of lock 'job' is resumed. alice had paused it, because: the mail "
             "server moves."
@@ -368,7 +386,7 @@ class TestResume:
         lock = take("job")
         if before == "free":
             lock.release()
-        answer = RESUME.carry_out(action())
+        answer = ResumeJob().carry_out(action())
         assert "Lock 'job' is not resumed: " in answer.detail
         assert state("job").value == before
         assert only_row().result == ActionResult.REFUSED
@@ -378,7 +396,7 @@ class TestResume:
         seen = pause("job")
         force_release(get_provider(), "job")
         pause("job")
-        assert not RESUME.carry_out(action(locked_by=seen.locked_by))
+        assert not ResumeJob().carry_out(action(locked_by=seen.locked_by))
         assert state("job") is LockState.PAUSED
 
 
@@ -402,7 +420,7 @@ class TestPruning:
     def test_old_actions_are_deleted(self, result: ActionResult) -> None:
         """An old action is deleted, whatever its result is, and a new one is kept."""
         add_action("old", result=result)
-        RELEASE.carry_out(action("new"))
+        ReleaseLock(spare_running=True).carry_out(action("new"))
         assert "Deleted actions of operators: 1." in run("prune")
         assert only_row().name == "new"
 
@@ -449,7 +467,7 @@ class TestPruning:
         monkeypatch.setattr(retention, "PRUNING_SHARE", 1 / 50)
         monkeypatch.setattr(retention, "_system_random", Drawn(drawn))
         add_action("old")
-        RELEASE.carry_out(action("new"))
+        ReleaseLock(spare_running=True).carry_out(action("new"))
         names = LockAction.objects.order_by("pk").values_list("name", flat=True)
         assert list(names) == ["old", "new"][0 if is_left else 1 :]
         assert not caplog.messages
@@ -473,9 +491,9 @@ class TestPruning:
         monkeypatch.setattr(retention, "PRUNING_SHARE", 1)
         old = add_action("old")
         with transaction.atomic():
-            RELEASE.carry_out(action("new"))
+            ReleaseLock(spare_running=True).carry_out(action("new"))
         assert LockAction.objects.filter(pk=old.pk).exists()
-        RELEASE.carry_out(action("newer"))
+        ReleaseLock(spare_running=True).carry_out(action("newer"))
         assert not LockAction.objects.filter(pk=old.pk).exists()
 
     @pytest.mark.django_db(transaction=True)
@@ -490,7 +508,7 @@ class TestPruning:
         monkeypatch.setattr(retention, "PRUNING_SHARE", 1)
         monkeypatch.setattr(retention, "delete_batch", fail)
         take("job")
-        assert RELEASE.carry_out(action(), running=True)
+        assert ReleaseLock().carry_out(action())
         assert LockAction.objects.get().result == ActionResult.DONE
         text = (
             "Old rows of the table 'shedlock_action' are not deleted: the disk is full"
@@ -520,7 +538,7 @@ class TestPruning:
         """A run that failed long ago is no finding again after a prune."""
         with pytest.raises(ZeroDivisionError):
             execute(fail_a_run, "job")
-        assert ACKNOWLEDGE.carry_out(action(), lasting=FOREVER)
+        assert AcknowledgeFindings(lasting=FOREVER).carry_out(action())
         past = DatabaseNow() - 40 * DAY
         LockAction.objects.update(began=past, ended=past)
         run("prune")

@@ -13,16 +13,17 @@ from django.contrib.admin.models import LogEntry
 from django.core.management import CommandError
 from django.db import connections
 
+from django_shedlock.beat.catch_up import note_catch_up
 from django_shedlock.cli.base import ExitStatus
 from django_shedlock.console.models import ActionResult, LockAction
 from django_shedlock.console.operators import (
-    EXTEND,
-    PAUSE,
-    RELEASE,
-    RESUME,
-    RUN,
-    WITHDRAW,
     AuditedAction,
+    ExtendLease,
+    PauseJob,
+    ReleaseLock,
+    RequestRun,
+    ResumeJob,
+    WithdrawRequest,
 )
 from django_shedlock.locks.pauses import Pause
 from django_shedlock.locks.status import LockState
@@ -69,7 +70,7 @@ def test_release_is_recognised(to_server: Bridge, losses: int) -> None:
     """Also if the reply to the second try is lost, the record shows that it is done."""
     take("job")
     to_server.lose_replies_to(updating(), losses)
-    assert RELEASE.carry_out(action(), running=True)
+    assert ReleaseLock().carry_out(action())
     assert state("job") is LockState.FREE
     assert only_row().result == ActionResult.DONE
 
@@ -79,7 +80,7 @@ def test_extension_is_recognised(to_server: Bridge, losses: int) -> None:
     """The lease is as long as it was asked for."""
     take("job")
     to_server.lose_replies_to(updating(), losses)
-    answer = EXTEND.carry_out(action(), lock_at_most_for=HOUR)
+    answer = ExtendLease(lock_at_most_for=HOUR).carry_out(action())
     told = rounded_up(answer.detail)
     assert told == "Lock 'job' is held for 1h more at the most."
     assert only_row().detail == answer.detail
@@ -90,7 +91,7 @@ def test_pause_is_recognised(to_server: Bridge, losses: int) -> None:
     """By its own identity."""
     take("job").release()
     to_server.lose_replies_to(updating(), losses)
-    assert PAUSE.carry_out(action())
+    assert PauseJob().carry_out(action())
     status = status_of(get_provider(), "job")
     assert status.pause == Pause("ada", "the pod is gone")
     assert only_row().result == ActionResult.DONE
@@ -101,7 +102,7 @@ def test_resume_is_recognised(to_server: Bridge, losses: int) -> None:
     """The job is not told to be paused, when it is not."""
     pause("job")
     to_server.lose_replies_to(updating(), losses)
-    assert RESUME.carry_out(action())
+    assert ResumeJob().carry_out(action())
     assert state("job") is LockState.FREE
     assert only_row().result == ActionResult.DONE
 
@@ -112,8 +113,9 @@ def test_request_is_recognised(to_server: Bridge, losses: int) -> None:
     with scheduled_jobs() as kept:
         assert kept.report  # registered as long as somebody knows it
         take("report").release()
+        note_catch_up(get_provider())
         to_server.lose_replies_to(updating(), losses)
-        answer = RUN.carry_out(replace(action(), name="report"))
+        answer = RequestRun().carry_out(replace(action(), name="report"))
     assert answer.result is ActionResult.REQUESTED
     assert status_of(get_provider(), "report").job.asked_by == "ada"
     assert only_row().result == ActionResult.REQUESTED
@@ -125,7 +127,7 @@ def test_withdrawal_is_recognised(to_server: Bridge, losses: int) -> None:
     take("job").release()
     get_provider().request_run("job", "bob", "at once")
     to_server.lose_replies_to(updating(), losses)
-    assert WITHDRAW.carry_out(action()).result is ActionResult.DONE
+    assert WithdrawRequest().carry_out(action()).result is ActionResult.DONE
     assert status_of(get_provider(), "job").job.asked_at is None
 
 
@@ -145,7 +147,7 @@ def test_next_acquisition_is_not_released(
         return take_back(self, *args, **options)
 
     monkeypatch.setattr(DatabaseLockProvider, "replace", release)
-    assert not RELEASE.carry_out(action(), running=True)
+    assert not ReleaseLock().carry_out(action())
     assert state("job") is LockState.RUNNING
     assert f"its job is running as {others[0].locked_by}" in only_row().detail
 
@@ -155,7 +157,7 @@ def test_reply_of_the_row_is_lost(to_server: Bridge) -> None:
     take("job")
     table = connections["default"].ops.quote_name("shedlock_action")
     to_server.lose_replies_to(f"INSERT INTO {table}")
-    assert RELEASE.carry_out(action(), running=True)
+    assert ReleaseLock().carry_out(action())
     assert only_row().result == ActionResult.DONE
 
 
@@ -166,7 +168,7 @@ def test_what_nobody_can_know_is_told(
     take("job")
     to_server.lose_replies_to(updating(), 2)
     monkeypatch.setattr(AuditedAction, "look", lambda *of: None)
-    answer = RELEASE.carry_out(action(), running=True)
+    answer = ReleaseLock().carry_out(action())
     assert not answer
     told = (
         "Nobody knows whether lock 'job' is released: the store did not answer, and "
@@ -179,7 +181,12 @@ def test_what_nobody_can_know_is_told(
 
 @pytest.mark.parametrize(
     "call",
-    [("release", "--force"), ("extend", "1h"), ("pause", "--reason", "x"), ("resume",)],
+    [
+        ("release", "--force", "--reason", "x"),
+        ("extend", "1h"),
+        ("pause", "--reason", "x"),
+        ("resume",),
+    ],
     ids=lambda call: call[0],
 )
 def test_command_ends_with_1_if_nobody_knows(
@@ -228,6 +235,6 @@ def test_lock_that_was_free_is_not_told_as_released(to_server: Bridge) -> None:
     """Nothing was done then, though the record looks as after a release."""
     take("job").release()
     to_server.lose_replies_to(updating(), 2)
-    answer = RELEASE.carry_out(action(), running=True)
+    answer = ReleaseLock().carry_out(action())
     assert answer.result is ActionResult.STARTED
     assert "A moment later: nobody holds it." in answer.detail

@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from unittest.mock import patch
@@ -19,15 +18,16 @@ from django.db import DatabaseError, connection
 from django.test import modify_settings, override_settings
 
 from django_shedlock import scheduler_lock
+from django_shedlock.beat.catch_up import note_catch_up
 from django_shedlock.beat.requests import carry_out_requests
 from django_shedlock.console.models import ActionKind, ActionResult, LockAction
-from django_shedlock.console.monitoring.findings import Kind
+from django_shedlock.console.monitoring.kinds import Kind
 from django_shedlock.console.monitoring.search import Search
 from django_shedlock.console.operators import (
-    RUN,
-    WITHDRAW,
     Answer,
     AuditedAction,
+    RequestRun,
+    WithdrawRequest,
     audit,
     requests,
 )
@@ -80,7 +80,8 @@ def jobs() -> Iterator[Jobs]:
 def ask(name: str = "report", **more: Any) -> Answer:
     by = {"operator": "ada", "reason": "the mail was lost"}
     provider = get_provider()
-    return RUN.carry_out(AuditedAction(provider, name, **{**by, **more}))
+    note_catch_up(provider)  # else nobody would carry it out
+    return RequestRun().carry_out(AuditedAction(provider, name, **{**by, **more}))
 
 
 def carry_out() -> list[tuple[LockStatus, Answer]]:
@@ -133,9 +134,10 @@ def test_request_waits_for_a_catch_up() -> None:
 def test_request_changes_nothing_else(jobs: Jobs) -> None:
     """The lease, the ticks and the last run of the record stay as they were."""
     jobs.report()
-    before = LockRecord.objects.values().get()
+    report = LockRecord.objects.filter(name="report").values()
+    before = report.get()
     ask()
-    after = LockRecord.objects.values().get()
+    after = report.get()
     changed = {column for column in after if after[column] != before[column]}
     assert changed == {"asked_at", "asked_by", "asked_why"}
 
@@ -233,15 +235,20 @@ def test_oldest_request_comes_first() -> None:
     assert [status.name for status, _ in carry_out()] == ["report", "fetch"]
 
 
-@pytest.mark.parametrize("holder", ["a run", "a pause"])
+@pytest.mark.each_store
+@pytest.mark.parametrize("holder", ["a run", "a run whose lease is over", "a pause"])
 def test_request_waits_while_the_lock_is_held(
     holder: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is carried out as soon as the lock is free."""
+    """It is carried out as soon as nobody holds the lock, nor may still run the job."""
     ask()
     if holder == "a run":
         take("report")
         why = "its job is running as"
+    elif holder == "a run whose lease is over":
+        take("report")
+        expire("report")
+        why = "its lease is over, but its job may still be running as"
     else:
         pause("report")
         why = "alice paused it, because: the mail server moves"
@@ -254,16 +261,40 @@ def test_request_waits_while_the_lock_is_held(
     assert ran == ["report"]
 
 
-@pytest.mark.each_store
-@pytest.mark.parametrize("before", [LockState.HELD_AT_LEAST, LockState.EXPIRED])
-def test_request_needs_no_free_lock(before: LockState) -> None:
-    """An operator may run a job while lock_at_least_for keeps its lock, or expired."""
-    lock = take("report", lock_at_least_for=MINUTE)
-    if before is LockState.EXPIRED:
-        expire("report")
-    else:
-        lock.release()
-    assert state("report") is before
+def test_run_is_not_offered_while_a_request_would_wait() -> None:
+    """The lock of a run that may still go on is released first, or acquired."""
+    take("report")
+    expire("report")
+    [status] = get_provider().statuses(LockQuery(names=["report"]))
+    assert not RequestRun.is_offered(status, [])
+    force_release(get_provider(), "report")
+    [status] = get_provider().statuses(LockQuery(names=["report"]))
+    assert RequestRun.is_offered(status, [])
+
+
+def test_run_is_no_remedy_beside_a_process_that_may_live() -> None:
+    """Whoever acknowledges a finding says nothing of its process, unless asked."""
+    lock = take("report")
+    force_release(get_provider(), "report")
+    be_overdue("report")
+
+    def helps() -> bool:
+        [status] = get_provider().statuses(LockQuery(names=["report"]))
+        open_findings = Search().of_locks(get_provider(), ["report"])["report"]
+        return RequestRun.helps(status, open_findings)
+
+    acknowledge = ("acknowledge", "report", "--fact", f"abandoned {lock.locked_by}")
+    assert not helps()
+    run(*acknowledge, "--reason", "I look at it")
+    assert not helps()
+    run(*acknowledge, "--reason", "it is dead", "--process-is-gone")
+    assert helps()
+
+
+def test_request_waits_for_no_lock_at_least_for() -> None:
+    """An operator may run a job while that keeps its lock."""
+    take("report", lock_at_least_for=MINUTE).release()
+    assert state("report") is LockState.HELD_AT_LEAST
     ask()
     assert len(carry_out()) == 1
     assert ran == ["report"]
@@ -425,8 +456,8 @@ def test_locks_in_the_memory_of_a_process_refuse_each_request() -> None:
         memory = get_provider()
         names = ["report", "typo"]
         why = "its provider keeps its locks in the memory of each process"
-        assert RUN.obstacles(memory, names) == dict.fromkeys(names, why)
-        assert WITHDRAW.obstacles(memory, names) == dict.fromkeys(
+        assert RequestRun.obstacles(memory, names) == dict.fromkeys(names, why)
+        assert WithdrawRequest.obstacles(memory, names) == dict.fromkeys(
             names, "nobody asks for a run of its job"
         )
         answer = ask()
@@ -447,9 +478,13 @@ def test_second_request_is_refused() -> None:
 
 
 def test_expired_request_is_not_carried_out(caplog: pytest.LogCaptureFixture) -> None:
-    """A catch-up that comes an hour later closes it with one line in the log."""
+    """It stays for a day, so who asked learns of it; then it goes with a line."""
     ask()
     let_it_wait(REQUEST_LIFETIME)
+    assert carry_out() == []
+    [finding] = Search().of_locks(get_provider(), ["report"])["report"]
+    assert finding.kind is Kind.REQUEST
+    let_it_wait(DAY)
     assert request_of(status_of(get_provider(), "report")) == ""
     assert "asked for a run" not in run("catch-up", "--dry-run")
     assert status_of(get_provider(), "report").job.asked_at is not None
@@ -503,9 +538,9 @@ def test_request_that_was_carried_out_is_not_withdrawn(jobs: Jobs) -> None:
     ask()
     seen = status_of(get_provider(), "report")
     withdrawn = AuditedAction(get_provider(), "report", operator="bob")
-    too_late = replace(WITHDRAW, obstacles=lambda *arguments: {})
-    assert len(carry_out()) == 1
-    answer = too_late.carry_out(withdrawn, seen)
+    with patch.object(WithdrawRequest, "obstacles", return_value={}):
+        assert len(carry_out()) == 1
+        answer = WithdrawRequest().carry_out(withdrawn, seen)
     assert answer.result is ActionResult.REFUSED
     assert "No request for lock 'report' is withdrawn" in answer.detail
 
@@ -517,7 +552,7 @@ def test_acquisition_since_is_told(jobs: Jobs) -> None:
     seen = status_of(get_provider(), "report").locked_by
     run("trigger", "report")
     answer = ask(locked_by=seen)
-    assert "somebody has acquired it since you looked" in answer.detail
+    assert "does not hold it; " in answer.detail
     assert asked_for() == []
 
 
@@ -530,6 +565,44 @@ def test_unknown_job_is_left_to_other_hosts() -> None:
     assert "Lock 'report': ada asked for a run" in run("catch-up", "--dry-run")
     assert asked_for() == ["report"]
     assert len(carry_out()) == 1
+
+
+@pytest.mark.parametrize("hold", [pause, take])
+def test_request_that_waits_is_reported(hold: Callable[[str], Lock]) -> None:
+    """A catch-up and its dry run say the same of it: that it waits, and for what."""
+    lock = hold("report")
+    get_provider().request_run("report", "ada", "at once")
+    why = f"its job is running as {lock.locked_by}"
+    if hold is pause:
+        why = "alice paused it, because: the mail server moves; for 5m more"
+    waits = f"Lock 'report': its requested run waits, since {why}.\n"
+    assert rounded_up(run("catch-up")) == waits
+    told = rounded_up(run("catch-up", "--dry-run"))
+    assert told == f"{waits}No job is overdue.\n"
+    assert run("catch-up", "--verbosity", "0") == ""
+    with only_jobs_of():
+        assert run("catch-up") == ""
+    assert asked_for() == ["report"]
+
+
+def test_request_that_waits_for_an_expired_lock_is_reported() -> None:
+    """Its last run may still go on, so a dry run does not announce another one."""
+    lock = take("report")
+    expire("report")
+    get_provider().request_run("report", "ada", "at once")
+    waits = (
+        "Lock 'report': its requested run waits, since its lease is over, but its job "
+        f"may still be running as {lock.locked_by}.\n"
+    )
+    assert run("catch-up", "--dry-run").startswith(waits)
+    assert run("catch-up").startswith(waits)
+
+
+def test_request_without_a_reason_is_announced_in_a_sentence() -> None:
+    """The plain store keeps whatever a caller gave."""
+    get_provider().request_run("report", "", "")
+    told = run("catch-up", "--dry-run")
+    assert told.startswith("Lock 'report': An operator asked for a run.\n")
 
 
 def test_trigger_closes_the_request() -> None:
@@ -564,8 +637,27 @@ def test_nothing_is_carried_out_without_locks() -> None:
     with override_settings(SHEDLOCK_ENABLED=False):
         assert carry_out() == []
         run("catch-up")
-    assert last_catch_up(get_provider()) is None
+        told = "With SHEDLOCK_ENABLED = False nothing is caught up.\n"
+        assert run("catch-up", "--dry-run") == told
     assert asked_for() == ["report"]
+
+
+def test_request_that_nobody_would_carry_out_is_refused(jobs: Jobs) -> None:
+    """Where neither a beat nor a catch-up came lately, the command is named instead."""
+    jobs.report()
+    command = "python manage.py shedlock trigger report"
+    why = f"no beat and no catch-up was seen within 1h, but `{command}` runs it."
+    asked = AuditedAction(get_provider(), "report", operator="ada", reason="at once")
+    assert RequestRun().carry_out(asked).detail.endswith(why)
+    assert asked_for() == []
+    assert ask().result is ActionResult.REQUESTED
+    run("withdraw", "report")
+    moved = DatabaseNow() - REQUEST_LIFETIME
+    catch_up = LockRecord.objects.filter(name=CATCH_UP_LOCK)
+    catch_up.update(locked_at=moved)
+    assert RequestRun().carry_out(asked).detail.endswith(why)
+    catch_up.update(locked_at=DatabaseNow(), locked_by="paused by ada: no reason (1)")
+    assert RequestRun().carry_out(asked).detail.endswith(why)
 
 
 def test_catch_up_is_seen() -> None:
@@ -588,10 +680,11 @@ def test_catch_up_is_seen() -> None:
 
 def test_page_says_when_a_catch_up_was_seen() -> None:
     """Or that none ever was, so that nobody waits for it in vain."""
-    assert "No catch-up was ever seen." in RUN.notes(get_provider())
+    assert "No catch-up was ever seen." in RequestRun.notes(get_provider())
     run("catch-up")
-    LockRecord.objects.update(locked_at=DatabaseNow() - 3 * MINUTE)
-    told = rounded_up(RUN.notes(get_provider())[1])
+    ago = DatabaseNow() - 3 * MINUTE - timedelta(seconds=30)
+    LockRecord.objects.update(locked_at=ago)
+    told = rounded_up(RequestRun.notes(get_provider())[1])
     assert told == "A catch-up was last seen 4m ago."
 
 
@@ -743,6 +836,6 @@ def test_request_needs_the_beat() -> None:
     with modify_settings(INSTALLED_APPS={"remove": "django_shedlock.beat"}):
         assert "INSTALLED_APPS lacks django_shedlock.beat" in ask().detail
         [found] = Search().of_locks(get_provider(), ["fetch"])["fetch"]
-    assert found.kind is Kind.OVERDUE
-    assert found.command.endswith("shedlock trigger fetch")
+        assert found.kind is Kind.OVERDUE
+        assert found.advice.command_after_look.endswith("shedlock trigger fetch")
     assert asked_for() == []

@@ -1,11 +1,11 @@
 --
 -- Create model Notice
 --
-CREATE TABLE `shedlock_notice` (`provider` character varying(100) COLLATE `utf8mb4_bin` NOT NULL PRIMARY KEY, `told` longtext NOT NULL, `version` bigint NOT NULL, `claimed_at` datetime(6) NULL);
+CREATE TABLE `shedlock_notice` (`key` character varying(64) COLLATE `utf8mb4_bin` NOT NULL PRIMARY KEY, `reader` varchar(100) NOT NULL, `provider` varchar(100) NOT NULL, `lock` character varying(255) COLLATE `utf8mb4_bin` NOT NULL, `kind` varchar(20) NOT NULL, `fact` longtext NOT NULL, `told_at` datetime(6) NULL, `claimed_at` datetime(6) NULL, `gone_at` datetime(6) NULL, `is_acknowledged` bool NOT NULL, `version` bigint NOT NULL);
 --
 -- Create model LockAction
 --
-CREATE TABLE `shedlock_action` (`id` bigint AUTO_INCREMENT NOT NULL PRIMARY KEY, `name` character varying(255) COLLATE `utf8mb4_bin` NOT NULL, `provider` varchar(100) NOT NULL, `kind` varchar(20) NOT NULL, `operator` varchar(255) NOT NULL, `reason` longtext NOT NULL, `locked_by` varchar(255) NOT NULL, `began` datetime(6) NOT NULL, `ended` datetime(6) NOT NULL, `result` varchar(20) NOT NULL, `detail` longtext NOT NULL, `facts` longtext NOT NULL, `until` datetime(6) NULL);
+CREATE TABLE `shedlock_action` (`id` bigint AUTO_INCREMENT NOT NULL PRIMARY KEY, `name` character varying(255) COLLATE `utf8mb4_bin` NOT NULL, `provider` varchar(100) NOT NULL, `kind` varchar(20) NOT NULL, `operator` varchar(255) NOT NULL, `reason` longtext NOT NULL, `locked_by` varchar(255) NOT NULL, `began` datetime(6) NOT NULL, `ended` datetime(6) NOT NULL, `result` varchar(20) NOT NULL, `detail` longtext NOT NULL, `facts` longtext NOT NULL, `process_is_gone` bool NOT NULL, `until` datetime(6) NULL);
 CREATE INDEX `shedlock_action_name` ON `shedlock_action` (`name`, `provider`, `id`);
 CREATE INDEX `shedlock_action_ended` ON `shedlock_action` (`ended`);
 --

@@ -2,11 +2,11 @@ BEGIN;
 --
 -- Create model Notice
 --
-CREATE TABLE "shedlock_notice" ("provider" character varying(100) NOT NULL PRIMARY KEY, "told" text NOT NULL, "version" bigint NOT NULL, "claimed_at" datetime NULL);
+CREATE TABLE "shedlock_notice" ("key" character varying(64) NOT NULL PRIMARY KEY, "reader" varchar(100) NOT NULL, "provider" varchar(100) NOT NULL, "lock" character varying(255) NOT NULL, "kind" varchar(20) NOT NULL, "fact" text NOT NULL, "told_at" datetime NULL, "claimed_at" datetime NULL, "gone_at" datetime NULL, "is_acknowledged" bool NOT NULL, "version" bigint NOT NULL);
 --
 -- Create model LockAction
 --
-CREATE TABLE "shedlock_action" ("id" integer NOT NULL PRIMARY KEY AUTOINCREMENT, "name" character varying(255) NOT NULL, "provider" varchar(100) NOT NULL, "kind" varchar(20) NOT NULL, "operator" varchar(255) NOT NULL, "reason" text NOT NULL, "locked_by" varchar(255) NOT NULL, "began" datetime NOT NULL, "ended" datetime NOT NULL, "result" varchar(20) NOT NULL, "detail" text NOT NULL, "facts" text NOT NULL, "until" datetime NULL);
+CREATE TABLE "shedlock_action" ("id" integer NOT NULL PRIMARY KEY AUTOINCREMENT, "name" character varying(255) NOT NULL, "provider" varchar(100) NOT NULL, "kind" varchar(20) NOT NULL, "operator" varchar(255) NOT NULL, "reason" text NOT NULL, "locked_by" varchar(255) NOT NULL, "began" datetime NOT NULL, "ended" datetime NOT NULL, "result" varchar(20) NOT NULL, "detail" text NOT NULL, "facts" text NOT NULL, "process_is_gone" bool NOT NULL, "until" datetime NULL);
 CREATE INDEX "shedlock_action_name" ON "shedlock_action" ("name", "provider", "id");
 CREATE INDEX "shedlock_action_ended" ON "shedlock_action" ("ended");
 COMMIT;

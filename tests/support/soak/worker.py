@@ -25,7 +25,7 @@ from django_shedlock import (
     scheduler_lock,
 )
 from django_shedlock.beat.catch_up import catch_up
-from django_shedlock.console.operators import RELEASE, AuditedAction
+from django_shedlock.console.operators import AuditedAction, ReleaseLock
 from django_shedlock.locks.lock import Lock
 from django_shedlock.providers import get_provider
 from django_shedlock.signals import lock_lost, lock_not_acquired, lock_released
@@ -238,7 +238,7 @@ class SoakWorker:
             self.journal.write("force", holder=holder)
             with self.watch.call("force release"):
                 action = AuditedAction(provider, name, holder, "soak", "to see it")
-                if RELEASE.carry_out(action, running=True):
+                if ReleaseLock().carry_out(action):
                     self.journal.write("forced", holder=holder)
 
     @contextmanager

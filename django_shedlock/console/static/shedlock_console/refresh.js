@@ -2,14 +2,18 @@
 
    A part is an element with an id and the attribute data-shedlock-refresh. The server is
    asked for the page's parts alone, so it shows (and forgets) no message here. The line
-   with data-shedlock-every, in seconds, tells the time of the last answer and has the
-   button that pauses. An answer has data-shedlock-limit seconds to come. While the page is out of date, the line says so wherever the reader
-   has scrolled to. What has the attribute data-shedlock-finding is announced to screen
-   readers when it is new. */
+   with data-shedlock-every, the shortest interval in seconds, tells the time of the last
+   answer and has the button that pauses. With data-shedlock-long, only the locks that
+   the page shows, and those that need attention, are asked for. An answer has
+   data-shedlock-limit seconds to come. While the page is out of date, the line says so
+   wherever the reader has scrolled to. What has the attribute data-shedlock-finding is
+   announced to screen readers when it is new. */
 "use strict";
 {
     const PAUSED = "django_shedlock.paused";
     const PARTS = "[data-shedlock-refresh][id]";
+    /* The page waits this many times as long as the last answer took. */
+    const REST = 10;
     /* What the reader changes, and the server does not know. */
     const OWN = {DETAILS: ["open"], TR: ["class"]};
 
@@ -18,7 +22,7 @@
     }
 
     function keyOf(element) {
-        return element.dataset ? element.dataset.shedlockKey : undefined;
+        return element.dataset.shedlockKey;
     }
 
     function isKeyed(parent) {
@@ -102,15 +106,26 @@
 
     class LoggedOut extends Error {}
 
-    async function fetchParts(seconds) {
+    function shownLocks() {
+        const form = new FormData();
+        const token = document.querySelector("[name=csrfmiddlewaretoken]").value;
+        form.append("csrfmiddlewaretoken", token);
+        for (const lock of document.querySelectorAll("tbody[data-shedlock-key]")) {
+            form.append("shedlock_shown", keyOf(lock).slice("lock ".length));
+        }
+        return form;
+    }
+
+    async function fetchParts(seconds, isLong) {
         const response = await fetch(window.location.href, {
+            ...(isLong ? {method: "POST", body: shownLocks()} : {}),
             credentials: "same-origin",
             cache: "no-store",
             headers: {"X-Shedlock-Refresh": "yes"},
             redirect: "manual",
             signal: AbortSignal.timeout(seconds * 1000),
         });
-        /* These pages redirect nobody who may see them: it would be to the login. */
+        /* These pages redirect nobody who may see them, unless the row was deleted. */
         const isAway = response.type === "opaqueredirect";
         if (isAway || [401, 403].includes(response.status)) {
             throw new LoggedOut();
@@ -129,6 +144,16 @@
         let last = clock();
         let paused = localStorage.getItem(PAUSED) === "yes";
         let waiting = false;
+        let timer = null;
+        let due = 0;
+
+        function plan(milliseconds) {
+            const shortest = Number(line.dataset.shedlockEvery) * 1000;
+            const pause = Math.max(shortest, REST * milliseconds);
+            due = performance.now() + pause;
+            window.clearTimeout(timer);
+            timer = window.setTimeout(refresh, pause);
+        }
 
         function show() {
             button.textContent = paused ? button.dataset.resume : button.dataset.pause;
@@ -154,8 +179,11 @@
                 return;
             }
             waiting = true;
+            const began = performance.now();
             try {
-                const page = await fetchParts(Number(line.dataset.shedlockLimit));
+                const {shedlockLimit, shedlockLong} = line.dataset;
+                const isLong = shedlockLong !== undefined;
+                const page = await fetchParts(Number(shedlockLimit), isLong);
                 if (paused) {
                     return;
                 }
@@ -175,6 +203,13 @@
                 }
             } finally {
                 waiting = false;
+                plan(performance.now() - began);
+            }
+        }
+
+        function refreshIfDue() {
+            if (performance.now() >= due) {
+                refresh();
             }
         }
 
@@ -184,10 +219,10 @@
             show();
             refresh();
         });
-        document.addEventListener("visibilitychange", refresh);
+        document.addEventListener("visibilitychange", refreshIfDue);
         line.hidden = false;
         show();
-        window.setInterval(refresh, Number(line.dataset.shedlockEvery) * 1000);
+        plan(0);
     }
 
     document.addEventListener("DOMContentLoaded", () => {

@@ -1,0 +1,85 @@
+"""The console where the history can't be read: it says so, and shows what it knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.urls import reverse
+
+from django_shedlock.console.monitoring.kinds import Kind
+from django_shedlock.locks.status import RunOutcome
+from django_shedlock.models import LockRecord
+from tests.console.admin.test_pages import open_page
+from tests.support.locks import end_run, take
+from tests.support.operators import LIST, RUNS, operator
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@contextmanager
+def without(table: str) -> Iterator[None]:
+    """Let this table be missing, as before a migration."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"ALTER TABLE {table} RENAME TO elsewhere")
+    try:
+        yield
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute(f"ALTER TABLE elsewhere RENAME TO {table}")
+
+
+@pytest.fixture
+def reader() -> Client:
+    return operator(
+        "view_lockrecord", "view_lockrun", "view_lockaction", "release_lockrecord"
+    )
+
+
+@pytest.mark.parametrize("table", ["shedlock_run", "shedlock_action"])
+def test_list_shows_findings_and_says_what_is_missing(
+    reader: Client, table: str
+) -> None:
+    """A job that failed is no less failed."""
+    end_run("billing", RunOutcome.FAILED)
+    take("running")
+    with without(table):
+        page = reader.get(reverse(LIST))
+        assert page.status_code == 200
+        html = page.content.decode()
+    assert "a table is missing in database &#x27;default&#x27;" in html
+    assert "<code>python manage.py migrate</code>" in html
+    assert ">Failed</strong>" in html
+    assert "shedlock-running" in html
+
+
+@pytest.mark.parametrize("table", ["shedlock_run", "shedlock_action"])
+def test_page_of_a_lock_shows_what_its_record_says(reader: Client, table: str) -> None:
+    """The state is that of the record, and the page says why the runs are missing."""
+    lock = take("billing")
+    with without(table):
+        page = open_page(reader)
+        assert page.status_code == 200
+        html = page.content.decode()
+    assert "a table is missing in database &#x27;default&#x27;" in html
+    assert lock.locked_by in html
+    assert "No job runs under this lock." not in html
+
+
+def test_list_of_runs_says_that_they_cannot_be_read(reader: Client) -> None:
+    """Here nothing else can be shown."""
+    with without("shedlock_run"):
+        page = reader.get(reverse(RUNS))
+    assert page.status_code == 503
+
+
+def test_job_whose_end_nobody_knows_is_not_said_to_be_over(reader: Client) -> None:
+    """The lock is free, but its last run has not reported its end."""
+    end_run("billing", RunOutcome.ABANDONED)
+    html = open_page(reader).content.decode()
+    assert "Not known: its last run has not reported its end." in html
+    assert "No job runs under this lock." not in html
+    assert LockRecord.objects.get().outcome == Kind.ABANDONED
