@@ -22,13 +22,18 @@ CHAT_ADDRESS = re.compile(
 URL_PASSWORD = re.compile(r"(://[^\s:@/]*:)\S{1,500}(?=@)")
 """A password may have any character but a space, and ends at the last @."""
 URL_TOKEN = re.compile(r"(https?://)[^\s:@/]{16,}(?=@)")
-AUTHORIZATION = re.compile(
-    r"""(\b(?:proxy-)?authorization\\?['"]?(?:\s*[:=]|(?<=['"]),)[ \t]*"""
-    r"""(?:b(?=['"]))?\\?['"]?"""
-    r"""(?!(?:denied|failed|missing|required|refused)\b)"""
-    r"""(?:(?:bearer|basic|digest|token|negotiate|apikey)[ \t]+)?)[^\s'"\\]+""",
+HEADER = (
+    r"""\b(?:proxy-)?authorization\\?['"]?(?:\s*[:=]|(?<=['"]),)[ \t]*+"""
+    r"""(?:b(?=['"]))?+\\?+['"]?+"""
+)
+ONE_WORD_SCHEME = r"(?:bearer|basic|token|negotiate|apikey)[ \t]+"
+AUTHORIZATION = re.compile(rf"""({HEADER}{ONE_WORD_SCHEME})[^\s'"\\]+""", re.IGNORECASE)
+OTHER_AUTHORIZATION = re.compile(
+    rf"""({HEADER}(?!{ONE_WORD_SCHEME}|(?:denied|failed|missing|required|refused)\b))"""
+    r"""(?:digest\b[^\n]+|[^\n'"\\]+)""",
     re.IGNORECASE,
 )
+"""Of an unknown scheme, nobody knows where the secret begins, nor where it ends."""
 BEARER = re.compile(
     r"(\b(?:bearer|basic)[ \t]+)(?=[\w+/.~-]*[\d=])[\w+/.~=-]{8,}", re.IGNORECASE
 )
@@ -39,17 +44,20 @@ COOKIE = re.compile(
 )
 APPRISE = re.compile(
     r"\b((?:slack|discord|tgram|mmosts?|rockets?|msteams|workflows|pover|gchat|jsons?"
-    r"|mailtos?|matrixs?|signals?|ntfys?|zulip|webexteams|pagerduty|opsgenie)://)"
-    r"[^\s'\"<>]+",
+    r"|mailtos?|matrixs?|signals?|ntfys?|zulip|wxteams|webexteams|pagerduty|opsgenie"
+    r"|gotifys?|pbul|ifttt|azure|o365|mailgun|sendgrid|twilio)://)[^\s'\"<>]+",
     re.IGNORECASE,
 )
 """An address that ``check --notify`` takes; most of it is secret."""
+ODBC_PASSWORD = re.compile(r"(;[ \t]*pwd=)[^;\s]+", re.IGNORECASE)
 PATTERNS = (
+    ODBC_PASSWORD,
     CHAT_ADDRESS,
     APPRISE,
     URL_PASSWORD,
     URL_TOKEN,
     AUTHORIZATION,
+    OTHER_AUTHORIZATION,
     BEARER,
     COOKIE,
 )

@@ -54,6 +54,18 @@ def test_value_is_hidden(text: str, kept: str) -> None:
     [
         ("Authorization: Bearer s3cr3t", f"Authorization: Bearer {HIDDEN}"),
         ("authorization: basic dTpw", f"authorization: basic {HIDDEN}"),
+        ("Authorization: GenieKey 3f-25", f"Authorization: {HIDDEN}"),
+        ("Authorization: Bot s3.cr3t\nDone", f"Authorization: {HIDDEN}\nDone"),
+        (
+            'Authorization: Digest username="ada", response="6629"\nDone',
+            f"Authorization: {HIDDEN}\nDone",
+        ),
+        (
+            "{'Authorization': 'JWT s3cr3t', 'a': 1}",
+            f"{{'Authorization': {HIDDEN}, 'a': 1}}",
+        ),
+        ("DRIVER=x;UID=sa;PWD=hunter2", f"DRIVER=x;UID=sa;PWD={HIDDEN}"),
+        ("--notify gotify://host/t0ken", f"--notify gotify://{HIDDEN}"),
         ("Authorization: s3cr3t", f"Authorization: {HIDDEN}"),
         ("Proxy-Authorization: Basic dTpw", f"Proxy-Authorization: Basic {HIDDEN}"),
         (
