@@ -105,7 +105,7 @@ def incident() -> None:
     for name in ("asked", "unrecorded"):
         execute(lambda: None, name)
     provider.request_run("asked", "ada", "a customer waits")
-    LockRecord.objects.filter(name="asked").update(asked_at=DatabaseNow() - HOUR)
+    LockRecord.objects.filter(name="asked").update(asked_at=DatabaseNow() - HOUR / 2)
     provider.note_unrecorded("unrecorded")
     take("running", lock_at_most_for=HOUR)
     take("free").release()
