@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 from django.apps import apps
 from django.core.exceptions import ImproperlyConfigured, ObjectDoesNotExist
 from django.db import Error
-from django.urls import NoReverseMatch, reverse
+from django.urls import reverse
 
 from django_shedlock import conf
 from django_shedlock.providers import get_provider, provider_aliases
@@ -36,7 +36,7 @@ def _page(alias: str, page: str, *names: str) -> str:
         return ""
     from django.contrib.admin.utils import quote  # needs the admin's apps
 
-    with suppress(NoReverseMatch):
+    with suppress(Exception):  # a text is worth more than a link in it
         view = f"admin:django_shedlock_lockrecord_{page}"
         path = reverse(view, args=[quote(name) for name in names])
         return f"{site}{path}{_query_of(alias)}"

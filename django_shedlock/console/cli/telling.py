@@ -141,8 +141,10 @@ def posts_of(news: Sequence[News], room: int) -> list[Post]:
     recovered = _sentences_of_recovered(news)
     lines: list[tuple[str, Sequence[News]]] = []
     for each in news[:POSTED_LINE_LIMIT]:
-        line = next(recovered) if each.finding is None else _in_brief(each.finding)
-        lines.append((harmless(f"{_heading(each)} {line}"), [each]))
+        line = next(recovered) if each.finding is None else _headline(each.finding)
+        line = harmless(f"{_heading(each)} {line}")
+        step = "" if each.finding is None else _next_step(each.finding)
+        lines.append((f"{line} {step}".strip(), [each]))
     if left := news[POSTED_LINE_LIMIT:]:
         lines.append((f"and {len(left)} more", left))
     if any(each.finding for each in news):
@@ -181,12 +183,18 @@ def _heading(news: News) -> str:
     return news.change.upper()
 
 
-def _in_brief(finding: Finding) -> str:
-    """Return the headline and the next step, as one printable line."""
+def _headline(finding: Finding) -> str:
+    """Return the headline as one printable line, shortened."""
     headline = terminal.printable(finding.headline)
     if len(headline) > HEADLINE_MAX_LENGTH:
-        headline = f"{headline[: HEADLINE_MAX_LENGTH - 1]}…"
-    return f"{headline} {terminal.printable(finding.advice.in_brief())}".strip()
+        return f"{headline[: HEADLINE_MAX_LENGTH - 1]}…"
+    return headline
+
+
+def _next_step(finding: Finding) -> str:
+    """Return the next step; empty if a post can't have its command as it is."""
+    step = finding.advice.in_brief()
+    return step if harmless(terminal.printable(step)) == step else ""
 
 
 def _sentences_of_recovered(news: Iterable[News]) -> Iterator[str]:

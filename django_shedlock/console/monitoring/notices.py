@@ -69,6 +69,12 @@ ENDS_WITH_TIME = frozenset({Kind.LOST, Kind.PASSED_OVER, Kind.REQUEST, Kind.HIST
 # hangs ends. And some findings end because they are old. Neither is told as a recovery.
 # A finding about the past, such as passed-over ticks, does not take another's place.
 
+# Note [Many wrong clocks]
+# If the clock of a store is wrong, each host finds that, and in a cluster each check
+# may come from a host of its own. One of them tells it, once in REPEAT_INTERVAL. Only
+# that host knows that its clock is right again. Once it has not told so for twice as
+# long, it is gone, and any host may say so.
+
 
 class Change(StrEnum):
     """What is new about a finding."""
@@ -202,6 +208,7 @@ class KeptMemory(Memory):
         keys = {key_of(reader, each) for each in found}
         self._gone = {key: row for key, row in self._rows.items() if key not in keys}
         self._kinds_found = {each.kind for each in found}
+        self._told_locks = {row.lock for row in self._rows.values() if row.told_at}
         self._locks_in_trouble = {
             each.lock for each in found if each.lock and _takes_place(each)
         }
@@ -232,11 +239,20 @@ class KeptMemory(Memory):
 
     def _begin(self, finding: Finding) -> Iterator[News]:
         """Yield the news of a fact that the reader was not told of."""
-        if finding.acknowledged or finding.is_folded:
+        change, earlier = Change.NEW, self._earlier.get(_place_of(finding), [])
+        if finding.is_folded:
             return
-        earlier = self._earlier.get(_place_of(finding), [])
-        # See Note [Findings that come and go].
-        if any(_is_younger(row, "told_at", SAME_KIND_INTERVAL) for row in earlier):
+        if finding.acknowledged:
+            # It may have taken the place of what the reader was told of this lock.
+            if finding.lock not in self._told_locks or not _takes_place(finding):
+                return
+            change = Change.ACKNOWLEDGED
+        # See Notes [Findings that come and go] and [Many wrong clocks].
+        is_clock = finding.kind is Kind.CLOCK
+        interval = REPEAT_INTERVAL if is_clock else SAME_KIND_INTERVAL
+        if change is Change.NEW and any(
+            _is_younger(row, "told_at", interval) for row in earlier
+        ):
             return
         row = Notice(
             key=key_of(self.reader, finding),
@@ -248,7 +264,7 @@ class KeptMemory(Memory):
         )
         self._insert(row)
         if self._claim(row):
-            yield self._claimed(row, _news(Change.NEW, finding), earlier)
+            yield self._claimed(row, _news(change, finding), earlier)
 
     def _go_on(self, row: Notice, finding: Finding) -> Iterator[News]:
         """Yield the news of a fact that the reader may know."""
@@ -265,20 +281,19 @@ class KeptMemory(Memory):
             is_new = change is Change.NEW
             earlier = self._earlier.get(_place_of(finding), []) if is_new else []
             yield self._claimed(row, _news(change, finding), earlier)
-        elif change is None and row.gone_at is not None:
-            self._change(row, gone_at=None)
+        elif change is None:
+            self._note(row, is_gone=False)
 
     def _end(self, row: Notice, *, is_back: bool) -> Iterator[News]:
         """Yield the news of a finding that has been away for a while."""
         # See Note [Findings that come and go].
         if is_back:
-            if row.gone_at is not None:
-                self._change(row, gone_at=None)
+            self._note(row, is_gone=False)
         elif row.told_at is None:
             if self._claim(row):  # a host died before it told
                 self._delete(row)
         elif row.gone_at is None:
-            self._change(row, gone_at=DatabaseNow())
+            self._note(row, is_gone=True)
         elif not _is_younger(row, "gone_at", RECOVERY_DELAY) and self._claim(row):
             if not self._is_recovery(row):
                 self._delete(row)
@@ -286,6 +301,14 @@ class KeptMemory(Memory):
             kind, lock = Kind(row.kind), row.lock or None
             recovered = News(Change.RECOVERED, self.alias, lock, kind, row.fact)
             yield self._claimed(row, recovered)
+
+    def _note(self, row: Notice, *, is_gone: bool) -> None:
+        """Write whether the finding is gone, unless that is known."""
+        if is_gone == (row.gone_at is not None):
+            return
+        # A host that tells of it now must find the row as it has claimed it.
+        if not _is_younger(row, "claimed_at", CLAIM_LIFETIME):
+            self._change(row, gone_at=DatabaseNow() if is_gone else None)
 
     def _is_recovery(self, row: Notice) -> bool:
         """Return whether the end of this finding is good news."""
@@ -309,7 +332,8 @@ class KeptMemory(Memory):
         if not self._kinds_found.isdisjoint({Kind.UNREACHABLE, Kind.MORE}):
             return False
         if row.kind == Kind.CLOCK and row.fact != fact_of_own_clock():
-            return False
+            # See Note [Many wrong clocks].
+            return not _is_younger(row, "told_at", 2 * REPEAT_INTERVAL)
         return not (row.lock and matches_any(row.lock, self._search.ignored))
 
     def _is_silent(self, row: Notice) -> bool:
@@ -337,7 +361,7 @@ class KeptMemory(Memory):
             self._delete(row)
             return
         is_acknowledged = change is Change.ACKNOWLEDGED
-        now = row.told_at if is_acknowledged else DatabaseNow()
+        now = (row.told_at if is_acknowledged else None) or DatabaseNow()
         self._change(
             row,
             told_at=now,
@@ -509,7 +533,7 @@ def _takes_place(finding: Finding) -> bool:
     # See Note [Recoveries that are none].
     if finding.kind in ENDS_WITH_TIME - {Kind.LOST} or finding.kind is Kind.PAUSED:
         return False
-    return bool(finding.params.get("is_last", True))
+    return bool(finding.params.get("is_last", True)) and not finding.is_folded
 
 
 def _is_among(news: News, told: Collection[News]) -> bool:

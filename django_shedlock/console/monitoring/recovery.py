@@ -13,9 +13,15 @@ from django_shedlock.console.monitoring.starts import NEVER, last_start
 from django_shedlock.exceptions import ShedLockError
 from django_shedlock.execution.operators import condition
 from django_shedlock.locks.lock import own_host, split_identity
-from django_shedlock.locks.status import LockStatus
+from django_shedlock.locks.status import LockStatus, RunOutcome
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.base import LockProvider, LockQuery
+
+ENDS: Mapping[str, str] = {
+    RunOutcome.SUCCEEDED: "succeeded",
+    RunOutcome.FAILED: "failed",
+    RunOutcome.TIMED_OUT: "was ended, because its time limit was over,",
+}
 
 
 def sentences_of_recovery(recovered: Sequence[News]) -> list[str]:
@@ -52,9 +58,9 @@ def _is_over(news: News) -> str:
 
 def _of_lock(news: News, status: LockStatus | None) -> str:
     told = [_is_over(news)]
-    if status is not None and status.job.outcome and status.job.ended_at:
-        ended_at = local_text(status.job.ended_at)
-        told.append(f"Its last run {status.job.outcome} at {ended_at}.")
+    if status is not None and status.job.ended_at:
+        ended = ENDS.get(status.job.outcome or "", "ended")
+        told.append(f"Its last run {ended} at {local_text(status.job.ended_at)}.")
     return " ".join([*told, f"Now {condition(status)}."])
 
 
@@ -71,7 +77,7 @@ def _of_store(news: News) -> str:
         case Kind.HISTORY:
             now = "its history has no run of more than a year ago, or deletes old ones"
         case _:
-            now = "all locks that have findings are told of again"
+            now = "all locks that have findings are reported again"
     return f"Provider {news.provider!r}: {now}."
 
 
@@ -81,6 +87,6 @@ def _newest_start(provider: LockProvider) -> str:
     except ShedLockError:
         start = None
     if start is None or start is NEVER:
-        return "no scheduled job is overdue for want of a start any more"
+        return "scheduled jobs are started again, or are no longer due"
     host, at = split_identity(start.run)[0], local_text(start.at)
     return f"host {host} started the job of lock {start.lock!r} at {at}"

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from operator import attrgetter
 
+from django_shedlock import conf
 from django_shedlock.clocks import EARLIEST_INSTANT, aware
 from django_shedlock.console.monitoring.evidence import Past
 from django_shedlock.console.monitoring.kinds import Kind, fact_of
@@ -71,10 +72,21 @@ def last_start(provider: LockProvider, past: Past) -> LastStart | None:
 
 
 def was_started_since(provider: LockProvider, moment: datetime) -> bool:
-    """Return whether the history has a run that a scheduler has started since then."""
-    names = {status.name for status in _newest(provider) if _start_of(status)}
-    runs = Past(provider).scheduled_runs(names, moment)
-    return any(run.started and aware(run.started) > moment for run in runs)
+    """
+    Return whether a scheduler has started a job since then.
+
+    Only the history knows that for sure. Where it lacks runs, the records decide.
+    """
+    found = _newest(provider)
+    names = {status.name for status in found if _start_of(status)}
+    past = Past(provider)
+    runs = past.scheduled_runs(names, moment)
+    if any(run.started and aware(run.started) > moment for run in runs):
+        return True
+    if conf.HISTORY.value and not any(status.job.is_unrecorded for status in found):
+        return False
+    last = last_start(provider, past)
+    return last is not None and last.at > moment
 
 
 def _newest(provider: LockProvider) -> list[LockStatus]:

@@ -157,6 +157,17 @@ def test_link_by_the_sites_framework(
     assert finding.as_dict()["link"] == finding.link
 
 
+def test_urls_that_cannot_be_imported_cost_only_the_link(settings: Any) -> None:
+    """A broken release makes jobs fail as well."""
+    settings.SHEDLOCK_SITE_URL = "https://ops.example.org"
+    settings.ROOT_URLCONF = "no.such.urls"
+    fail("job")
+    assert call()[0] == 1
+    [message] = mail.outbox
+    assert "ops.example.org" not in message.body
+    assert "Lock 'job': Its last run failed" in message.body
+
+
 @override_settings(SHEDLOCK_PROVIDERS={"default": {"BACKEND": MEMORY}})
 def test_lock_without_a_page_has_no_link(settings: Any) -> None:
     """The admin shows only the locks in databases."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -17,10 +18,11 @@ from django.core.management import CommandError, call_command
 
 from django_shedlock.console.cli import check, telling
 from django_shedlock.console.models import Notice
+from django_shedlock.locks.pauses import FOREVER, Pause
 from django_shedlock.locks.status import RunOutcome
 from django_shedlock.models import LockRecord
 from django_shedlock.sql.fields import DatabaseNow
-from tests.support.locks import end_run, take
+from tests.support.locks import end_run, pause, take
 from tests.support.notices import pass_time
 from tests.support.web import Web, serving
 
@@ -115,6 +117,20 @@ def test_name_calls_nobody(web: Web, name: str, shown: str) -> None:
     for text in (post["title"], post["message"]):
         assert shown in text
         assert name not in text
+
+
+@pytest.mark.parametrize("reason", ["it moves", "db1 -> db2"])
+def test_command_is_posted_as_it_is_or_not_at_all(web: Web, reason: str) -> None:
+    """With another character in it, it would be refused, and nobody could see why."""
+    paused = pause("job", lasting=FOREVER)
+    paused.locked_by = Pause("alice", reason).identity()
+    LockRecord.objects.update(locked_by=paused.locked_by)
+    LockRecord.objects.update(locked_at=DatabaseNow() - timedelta(days=2))
+    call(address(web))
+    [line] = [each for each in lines(web) if "Paused for" in each]
+    command = f"resume job --held-by {shlex.quote(paused.locked_by)}"
+    assert (command in line) == (reason == "it moves")
+    assert ("shedlock resume" in line) == (reason == "it moves")
 
 
 def test_findings_that_fill_several_posts_are_all_told(

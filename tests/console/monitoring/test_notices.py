@@ -307,6 +307,81 @@ def test_clock_of_another_host_is_not_right_again() -> None:
     assert tell() == [(RECOVERED, None)]
 
 
+def clock_of(host: str) -> Finding:
+    return Finding(Kind.CLOCK, "default", None, f"clock {host}", {})
+
+
+def test_many_hosts_with_wrong_clocks_are_told_once_a_day() -> None:
+    """The store's clock is wrong, and each host finds that."""
+    news = []
+    for _ in range(50):
+        for host in ("web-1", "web-2"):
+            news += tell(clock_of(host))
+        pass_time(HOUR)
+    assert [change for change, _ in news] == [NEW, STILL, STILL]
+
+
+def test_wrong_clock_of_hosts_that_are_gone_has_an_end() -> None:
+    """In a cluster each check may come from a host of its own."""
+    news = []
+    for hour in range(50):
+        news += tell(clock_of(f"pod-{hour}"))
+        pass_time(HOUR)
+    assert [change for change, _ in news] == [NEW, NEW, NEW]
+    assert tell() == []
+    pass_time(2 * DAY)
+    assert tell() == []
+    pass_time(HOUR)
+    assert tell() == [(RECOVERED, None)]
+    assert told() == []
+
+
+def test_acknowledged_finding_that_takes_the_place_of_another_is_told() -> None:
+    """Otherwise nothing would end the alarm that the reader knows."""
+    tell(found("job", Kind.LONG))
+    known = found("job", Kind.EXPIRED, acknowledged=KNOWN)
+    assert tell(known, found("other", Kind.EXPIRED, acknowledged=KNOWN)) == [
+        (ACKNOWLEDGED, "job")
+    ]
+    pass_time(HOUR)
+    assert tell(known) == []
+    tell()
+    pass_time(HOUR)
+    assert tell() == [(RECOVERED, "job")]
+
+
+def test_folded_finding_hides_no_recovery() -> None:
+    """The job succeeded before the scheduler died."""
+    tell(found("job"))
+    folded = found("job", Kind.OVERDUE, is_folded=True)
+    tell(folded)
+    pass_time(HOUR)
+    assert tell(folded) == [(RECOVERED, "job")]
+
+
+def test_finding_that_is_back_while_its_end_is_told() -> None:
+    """The host that tells the recovery deletes the row, so the next call tells it."""
+    tell(found("job"))
+    tell()
+    pass_time(HOUR)
+    with news_for("mail", SEARCH, ["default"], []) as news:
+        assert [each.change for each in news] == [RECOVERED]
+        assert tell(found("job")) == []
+    assert told() == []
+    assert tell(found("job")) == [(NEW, "job")]
+
+
+def test_finding_that_is_gone_while_it_is_told() -> None:
+    """It is not told again for that."""
+    tell(found("job"))
+    pass_time(DAY)
+    with news_for("mail", SEARCH, ["default"], [found("job")]) as news:
+        assert [each.change for each in news] == [STILL]
+        assert tell() == []
+    pass_time(11 * MINUTE)
+    assert tell(found("job")) == []
+
+
 @pytest.mark.parametrize("kind", [Kind.UNREACHABLE, Kind.MORE])
 def test_incomplete_search_ends_nothing(kind: Kind) -> None:
     """While the locks can't be read, or not all, nobody knows what has recovered."""

@@ -52,6 +52,21 @@ def test_job_that_failed_again() -> None:
     assert text.startswith(begin)
 
 
+@pytest.mark.parametrize(
+    ("outcome", "shown"),
+    [
+        ("timed out", "was ended, because its time limit was over, at "),
+        ("lost", "ended at "),
+        ("of a newer version", "ended at "),
+    ],
+)
+def test_end_of_the_last_run_is_a_sentence(outcome: str, shown: str) -> None:
+    """Whatever its outcome, also one that another version has written."""
+    execute(lambda: None, "job")
+    LockRecord.objects.update(outcome=outcome)
+    assert f" Its last run {shown}" in said(Kind.OVERDUE)
+
+
 def test_job_that_runs_again() -> None:
     """Who runs it stands there."""
     lock = take("job")
@@ -88,12 +103,12 @@ def test_store_that_answers_again() -> None:
     assert "can be read again" in said(Kind.HISTORY, None, UNREADABLE_HISTORY)
     outgrown = said(Kind.HISTORY, None, "history outgrown")
     assert "has no run of more than a year ago" in outgrown
-    assert "told of again" in said(Kind.MORE, None)
+    assert "reported again" in said(Kind.MORE, None)
 
 
 def test_scheduler_that_starts_jobs_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The job that was started, when, and on which host."""
-    assert "overdue for want of a start any more" in said(Kind.SILENT, None)
+    assert "scheduled jobs are started again" in said(Kind.SILENT, None)
     execute(lambda: None, "job", schedule="every 1m")
     moved = F("locked_at") - timedelta(seconds=9)
     LockRecord.objects.update(locked_at=moved, locked_by="web-2:7:0123456789abcdef")
@@ -117,7 +132,7 @@ def test_store_that_fails_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     with translation.override("de"):
         job, store = sentences_of_recovery(news)
     assert job == "Lock 'job': the finding “failed” is over."
-    assert store.startswith("Provider 'default': no scheduled job is overdue")
+    assert store.startswith("Provider 'default': scheduled jobs are started")
 
 
 @pytest.mark.parametrize("kind", list(Kind))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.db.models import F
@@ -172,6 +173,29 @@ def test_start_of_a_job_ends_the_silence() -> None:
         (Kind.OVERDUE, "job 01"),
         (Kind.OVERDUE, "last"),
         (Kind.PASSED_OVER, "job 00"),
+    ]
+
+
+@pytest.mark.parametrize("why", ["off", "unwritten"])
+def test_start_ends_a_silence_without_a_history(settings: Any, why: str) -> None:
+    """Then only the records say that a scheduler works again."""
+    settings.SHEDLOCK_HISTORY = why != "off"
+    dead_cron(3)
+    with news_for("mail", SEARCH, ["default"], SEARCH.verdict(["default"])) as news:
+        assert [each.kind for each in news] == [Kind.SILENT]
+    pass_time(HOUR)
+    for name in ("job 00", "job 01", "last"):
+        execute(lambda: None, name, schedule="every 1m")
+    if why == "unwritten":
+        LockRun.objects.all().delete()
+        LockRecord.objects.update(unrecorded_at=DatabaseNow())
+    now = [each for each in SEARCH.verdict(["default"]) if each.kind is Kind.SILENT]
+    for _ in range(2):
+        with news_for("mail", SEARCH, ["default"], now) as news:
+            pass
+        pass_time(HOUR)
+    assert [(each.change, each.kind) for each in news] == [
+        (Change.RECOVERED, Kind.SILENT)
     ]
 
 
