@@ -83,5 +83,4 @@ def _has_message(error: BaseException) -> bool:
 
 def described(error: BaseException) -> str:
     """Return the error's type and message, as in ``ValueError: no file``."""
-    name, message = type(error).__name__, message_of(error)
-    return f"{name}: {message}" if message else name
+    return f"{type(error).__name__}: {message_of(error)}"

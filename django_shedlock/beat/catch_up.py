@@ -71,7 +71,7 @@ class Result(StrEnum):
     )
     EXPIRED = (
         "is not run: its lease is over, but its lock was never released, so it may "
-        "still be running, see `python manage.py shedlock show`"
+        "still be running"
     )
     UNKNOWN = (
         "can't be started from here: no such job is known here, or it needs arguments"
@@ -118,7 +118,7 @@ def catch_up(
     """
     if not conf.ENABLED.value:
         return
-    if not dry_run:
+    if not dry_run and names is None:  # with names it carries out no other request
         note_catch_up(provider)
     # Entries of CRONJOBS may share a lock, so a lock may have several jobs.
     jobs: dict[str, dict[Schedule, Job]] = defaultdict(dict)
@@ -261,6 +261,7 @@ class CatchUp(base.Subcommand):
         **options: object,
     ) -> None:
         overdue = failed = 0
+        answered: set[str] = set()
         names = find_names(provider, name) if name else None
         if verbosity and self.stderr.isatty():  # cron would mail it each time
             self.report_needless(provider, include_expired)
@@ -269,6 +270,7 @@ class CatchUp(base.Subcommand):
                 self.write(terminal.printable(_answer_to(status)))
         else:
             for status, triggered in carry_out_requests(provider, names):
+                answered.add(status.name)
                 if verbosity:
                     text = f"{triggered} {_asked(status, 'it')}"
                     self.write(terminal.printable(text))
@@ -276,6 +278,7 @@ class CatchUp(base.Subcommand):
             if verbosity:
                 asked = requests_to_carry_out(provider, names)
                 for status in filter(has_to_wait, asked):
+                    answered.add(status.name)
                     self.write(terminal.printable(_answer_to(status)))
 
         def release_expired(status: LockStatus) -> bool:
@@ -292,6 +295,7 @@ class CatchUp(base.Subcommand):
             provider, names=names, release_expired=release_expired, dry_run=dry_run
         ):
             overdue += 1
+            answered.add(caught_up.name)
             failed += caught_up.result is Result.FAILED
             if verbosity:
                 since = local_text(caught_up.overdue_since)
@@ -299,9 +303,14 @@ class CatchUp(base.Subcommand):
                 told += caught_up.result.value
                 if caught_up.error is not None:
                     told += f" with {terminal.printable(described(caught_up.error))}"
+                if caught_up.result is Result.EXPIRED:
+                    told += f": see `{base.command(provider, 'show', caught_up.name)}`"
                 self.stdout.write(told if caught_up.error else f"{told}.")
         if dry_run and not overdue:
             self.write(_why_none(provider))
+        elif names and verbosity and self.stderr.isatty():  # a person waits for it
+            for untouched in sorted(names - answered):
+                self.stderr.write(terminal.printable(_why_not(provider, untouched)))
         if failed:
             message = f"Jobs that failed: {failed}."
             raise CommandError(message, returncode=base.ExitStatus.FAILED)
@@ -314,6 +323,18 @@ class CatchUp(base.Subcommand):
             if not has_job and not base.has_match(provider, pattern):
                 text = base.needless_pattern("--include-expired", pattern)
                 self.stderr.write(text)
+
+
+def _why_not(provider: LockProvider, name: str) -> str:
+    """Say why the job of a lock that was named is not run."""
+    if not conf.ENABLED.value:
+        return _why_none(provider)
+    status = provider.status(name)
+    why = "no run of its job is due"
+    if status is not None and status.state is not LockState.FREE:
+        with override("en"):
+            why = condition(status)
+    return f"Lock {name!r}: nothing was started, since {why}."
 
 
 def _why_none(provider: LockProvider) -> str:

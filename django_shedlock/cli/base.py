@@ -199,9 +199,11 @@ def duration(text: str) -> timedelta:
 
 
 def positive(text: str) -> int:
-    """Return the whole number of an argument; refuse one below 1."""
+    """Return the whole number of an argument; refuse one below 1, or far too large."""
     if not text.isascii() or not text.isdecimal() or int(text) < 1:
         raise ArgumentTypeError(f"{text!r} is not a positive number")
+    if len(text) >= 10:
+        raise ArgumentTypeError(f"{text!r} is too large")
     return int(text)
 
 

@@ -116,8 +116,8 @@ class Command(BaseCommand):
         "Exit statuses: 0, done; 1, a job failed, or `check` found something; 2, wrong "
         "arguments or settings, or `check` found that no job can run; 3, the lock's "
         "job is running; 4, there is no such lock or job; 5, the lock is not held; 6, "
-        "a mail could not be sent; 7, the job is paused; 125, the store failed. `run` "
-        "exits with the status of its command."
+        "a mail or a post could not be sent; 7, the job is paused; 125, the store "
+        "failed. `run` exits with the status of its command."
     )
 
     def create_parser(

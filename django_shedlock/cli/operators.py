@@ -118,10 +118,7 @@ class Release(LockCommand):
 
     def advice(self, provider: LockProvider, after: LockStatus) -> str:
         """Return what to do about a lock that was not released."""
-        if not after.state.may_still_run:
-            return ""
-        command = base.command(provider, *base.release_words(after))
-        return f"Make sure that its process is gone, then: {command}"
+        return release_advice(provider, after) if after.state.may_still_run else ""
 
 
 class Extend(LockCommand):
@@ -168,6 +165,12 @@ class Extend(LockCommand):
         if force_extend(action, lock_at_most_for, before):
             return ActionOutcome(extended_text(before, lock_at_most_for))
         return _refused(f"Lock {action.name!r} is not extended", action)
+
+
+def release_advice(provider: LockProvider, status: LockStatus) -> str:
+    """Return what to do about a lock under which its job may still run."""
+    command = base.command(provider, *base.release_words(status))
+    return f"Make sure that its process is gone, then: {command}"
 
 
 def confirm_release(before: LockStatus) -> None:

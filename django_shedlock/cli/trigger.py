@@ -5,8 +5,10 @@ from argparse import ArgumentParser
 from django.core.management.base import CommandError
 
 from django_shedlock.cli import base, operators, terminal
+from django_shedlock.execution.executor import SKIPPED_EXIT_STATUS
 from django_shedlock.execution.operators import OperatorAction
 from django_shedlock.locks.configuration import full_name
+from django_shedlock.locks.status import LockState
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.registry.requests import jobs_by_name
 from django_shedlock.registry.trigger import TriggeredRun, trigger
@@ -56,8 +58,7 @@ class TriggerJob(base.Subcommand):
         triggered = trigger(action, job)
         self.record(action, triggered)
         text = terminal.printable(str(triggered))
-        if isinstance(triggered.error, SystemExit) and triggered.has_failed:
-            # The job's own exit status would have another meaning here.
+        if triggered.has_failed and _has_own_status(triggered.error):
             raise CommandError(text, returncode=base.ExitStatus.FAILED)
         if triggered.error is not None and triggered.has_failed:
             raise triggered.error
@@ -65,8 +66,17 @@ class TriggerJob(base.Subcommand):
             status = operators.status_of_refusal(triggered.status)
             if status is base.ExitStatus.NOT_HELD:
                 status = base.ExitStatus.RUNNING
+            if triggered.status and triggered.status.state is LockState.EXPIRED:
+                text += f" {operators.release_advice(provider, triggered.status)}"
             raise CommandError(text, returncode=status)
         self.stdout.write(text)
 
     def record(self, action: OperatorAction, triggered: TriggeredRun) -> None:
         """Record the operator's action. The console writes it to the audit log."""
+
+
+def _has_own_status(error: BaseException | None) -> bool:
+    """Return whether the job's exit status would have another meaning here."""
+    if isinstance(error, CommandError):
+        return error.returncode != SKIPPED_EXIT_STATUS
+    return isinstance(error, SystemExit)

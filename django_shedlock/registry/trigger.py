@@ -10,8 +10,10 @@ from django_shedlock.clocks import aware
 from django_shedlock.durations import format_measured
 from django_shedlock.exceptions import described
 from django_shedlock.execution.operators import OperatorAction, condition
-from django_shedlock.locks.status import LockStatus, is_success
+from django_shedlock.locks.configuration import ZERO
+from django_shedlock.locks.status import LockState, LockStatus, is_success
 from django_shedlock.registry.jobs import Job
+from django_shedlock.registry.requests import has_to_wait
 from django_shedlock.schedules.state import Start, Trigger
 from django_shedlock.signals import logger
 
@@ -47,7 +49,7 @@ class TriggeredRun:
             return f"The job of lock {self.name!r} has run, for {took}."
         with override("en"):
             why = condition(self.status)
-        if self.status is not None and not self.status.state.is_held:
+        if self.status is not None and self.status.state is LockState.FREE:
             why = f"{self.status.locked_by} held it, and has released it since"
         return f"The job of lock {self.name!r} was not started: {why}."
 
@@ -56,12 +58,15 @@ def trigger(action: OperatorAction, job: Job) -> TriggeredRun:
     """
     Run the job in this process, even if its tick has been run.
 
-    If an operator has requested a run of it, this run is for that request too.
+    If an operator has requested a run of it, this run is for that request too. If the
+    lock has expired, its last run may still go on: then the job is not started.
     """
     by = action.operator or "an operator"
     why = f"because: {action.reason!r}" if action.reason else "without a reason"
     logger.warning("Lock %r: %s wants its job to run now, %s.", action.name, by, why)
     before = action.provider.status(action.name)
+    if before is not None and before.state is LockState.EXPIRED and has_to_wait(before):
+        return TriggeredRun(action.name, False, ZERO, status=before)
     requested_at = None if before is None else before.job.asked_at
     start = start_of_operator(
         action, None if requested_at is None else aware(requested_at)

@@ -28,7 +28,7 @@ from django_shedlock.schedules.cron import Schedule
 from tests.support.clocks import daily_far_from_now
 from tests.support.commands import call, run
 from tests.support.jobs import DAILY, Jobs, make_late, ran, scheduled_jobs
-from tests.support.locks import Silent, configure, expire, status_of, try_from
+from tests.support.locks import Silent, configure, expire, pause, status_of, try_from
 from tests.support.processes import Parent, worker
 from tests.support.records import counted_records, make_record_unreadable
 
@@ -511,6 +511,23 @@ def test_included_pattern_without_a_lock_is_noted(
     assert call(*words, "--verbosity", "0") == (0, "", "")
     LockRecord.objects.all().delete()
     assert call(*words, "--dry-run") == (0, "No job is overdue.\n", note)
+
+
+def test_named_job_that_is_not_run_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody waits for it at a terminal; cron gets no mail."""
+    assert call("catch-up", "report") == (0, "", "")
+    monkeypatch.setattr(OutputWrapper, "isatty", lambda self: True)
+    told = "Lock 'report': nothing was started, since no run of its job is due.\n"
+    assert call("catch-up", "report") == (0, "", told)
+    paused = pause("report")
+    status, _, told = call("catch-up", "report")
+    assert status == 0
+    assert "Lock 'report': nothing was started, since alice paused it" in told
+    assert paused.locked_by
+    assert call("catch-up", "report", "--verbosity", "0") == (0, "", "")
+    with override_settings(SHEDLOCK_ENABLED=False):
+        _, _, told = call("catch-up", "report")
+    assert told == "With SHEDLOCK_ENABLED = False nothing is caught up.\n"
 
 
 def test_unknown_name_is_refused() -> None:

@@ -239,6 +239,46 @@ def test_trigger_of_a_job_that_exits() -> None:
     assert "has run" in run("trigger", "report")
 
 
+def test_trigger_of_a_job_that_raises_another_status() -> None:
+    """A command's own exit status has another meaning here."""
+
+    @scheduler_lock("report")
+    def report() -> None:
+        raise CommandError("no space is left", returncode=3)
+
+    with pytest.raises(CommandError, match="CommandError: no space is left") as failed:
+        run("trigger", "report")
+    assert failed.value.returncode == 1
+
+
+def test_trigger_starts_no_job_beside_an_expired_run() -> None:
+    """Its body may still go on, so the operator releases that acquisition first."""
+    ran = []
+
+    @scheduler_lock("expiring")
+    def expiring() -> None:
+        ran.append(1)
+
+    lock = take("expiring")
+    LockRecord.objects.update(lock_until=DatabaseNow())
+    with pytest.raises(CommandError, match="its lease is over, but its job") as refused:
+        run("trigger", "expiring")
+    assert refused.value.returncode == 3
+    assert ran == []
+    release = f"shedlock release expiring --held-by {lock.locked_by}"
+    assert str(refused.value).endswith(f"is gone, then: python manage.py {release}")
+    run("release", "expiring", "--held-by", lock.locked_by)
+    assert "has run" in run("trigger", "expiring")
+    assert ran == [1]
+
+
+@pytest.mark.parametrize("subcommand", ["list", "history"])
+def test_limit_of_too_many_digits_is_refused(subcommand: str) -> None:
+    """Python itself refuses such a number, with a traceback."""
+    with pytest.raises(CommandError, match="'99999999999999999999' is too large"):
+        run(subcommand, "--limit", "9" * 20)
+
+
 def test_prune() -> None:
     """Old runs and records of unused locks are deleted."""
     execute(list, "old", lock_at_most_for="1m")

@@ -142,7 +142,7 @@ SIGNS = {
         "shop.pay_suppliers",
     ),
     "a job takes three times as long": sign(
-        "usually for 25m",
+        "it usually takes 25m",
         "for 1h40m",
         rf"{SHEDLOCK} show shop\.rebuild_search",
         TimesAbove("shedlock_running_seconds", 3, "shedlock_usual_duration_seconds"),

@@ -1,6 +1,7 @@
 """The admin's menu, buttons and confirmations, by the table of operators' actions."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -10,8 +11,10 @@ from django import forms
 from django.contrib import messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.options import IS_POPUP_VAR
+from django.db import Error
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext, gettext_lazy, pgettext, pgettext_lazy
 
 from django_shedlock.console.admin.base import ConsoleAdmin, Told, has_nul
@@ -21,12 +24,14 @@ from django_shedlock.console.models import ActionResult
 from django_shedlock.console.monitoring.findings import Finding
 from django_shedlock.console.operators import ACTIONS, Action, AuditedAction
 from django_shedlock.console.operators.acting import Option
+from django_shedlock.console.operators.requests import request_of
 from django_shedlock.durations import lacks_unit, parse_duration
 from django_shedlock.exceptions import ShedLockError
 from django_shedlock.execution.operators import condition, reason_of_refusal
 from django_shedlock.locks.configuration import ZERO
-from django_shedlock.locks.status import LockState
+from django_shedlock.locks.status import LockState, LockStatus
 from django_shedlock.models import LockRecord
+from django_shedlock.signals import logger
 
 CONFIRMED_FIELD = "confirmed"
 HOLDER_FIELD = "locked_by"
@@ -101,6 +106,45 @@ def _field(option: Option) -> forms.Field:
         texts: Any = {"label": option.label, "help_text": option.hint}
         return forms.BooleanField(required=False, **texts)
     return DurationField(option)
+
+
+@dataclass(frozen=True)
+class ConfirmedLock:
+    """A lock on the page that asks for a confirmation of an action."""
+
+    record: LockRecord
+    action: type[Action]
+    findings: Sequence[Finding]
+
+    @property
+    def status(self) -> LockStatus:
+        """The lock's status when the page was made."""
+        return self.record.status
+
+    @property
+    def holder(self) -> SafeString:
+        """Where the lock was acquired last."""
+        return holder_of(self.record.locked_by)
+
+    @property
+    def since(self) -> SafeString:
+        """When the lock was acquired."""
+        return instant(self.record.locked_at)
+
+    @property
+    def until(self) -> SafeString:
+        """When the lease ends."""
+        return instant(self.record.lock_until)
+
+    @property
+    def request(self) -> str:
+        """Who asks for a run of its job; empty if nobody does."""
+        return request_of(self.status)
+
+    @property
+    def facts(self) -> str:
+        """What the confirmation is bound to, a line for each fact."""
+        return "\n".join(self.action.facts(self.status, self.findings))
 
 
 class OperatorActions(ConsoleAdmin):
@@ -179,6 +223,7 @@ class OperatorActions(ConsoleAdmin):
                 continue
             reason = form.cleaned_data["reason"]
             facts = request.POST.get(f"{FACT_FIELD}-{place}", "").splitlines()
+            # It takes secrets out of the reason.
             asked = AuditedAction(provider, name, locked_by, operator, reason, facts)
             try:
                 answer = action(**form.options).carry_out(asked, record.status)
@@ -188,11 +233,19 @@ class OperatorActions(ConsoleAdmin):
             text = answer.tell()
             told.append((answer.result, name, text))
             if answer.result is not ActionResult.REFUSED:
-                why = pgettext("shedlock", "Reason: %(reason)s") % {"reason": reason}
-                self.log_change(request, LockRecord(name=name), f"{text} {why}")
+                self._log(request, asked, text)
         self.tell(request, action.label, told)
         page = self.ask(request, same, action=action, form=form) if same else None
         return page or back
+
+    def _log(self, request: HttpRequest, asked: AuditedAction, text: str) -> None:
+        """Write to the admin's log what was done; the other locks come first."""
+        why = pgettext("shedlock", "Reason: %(reason)s") % {"reason": asked.reason}
+        try:
+            self.log_change(request, LockRecord(name=asked.name), f"{text} {why}")
+        except Error as error:
+            warning = "Lock %r: the admin's log can't be written: %s"
+            logger.warning(warning, asked.name, error)
 
     def ask(
         self,
@@ -219,10 +272,7 @@ class OperatorActions(ConsoleAdmin):
             if why:
                 others.append((record, why))
                 continue
-            who = holder_of(record.locked_by)
-            instants = map(instant, (record.locked_at, record.lock_until))
-            findings = found.get(record.name, ())
-            meant.append((record, record.status, who, *instants, findings))
+            meant.append(ConfirmedLock(record, action, found.get(record.name, ())))
         if not meant:
             for record, why in others[:1]:
                 told = action.not_done(record.name, record.status, why)

@@ -50,7 +50,7 @@ class Check(base.Subcommand):
         base.add_duration(
             parser,
             "--grace",
-            "find jobs that have not succeeded by so long after a tick of their "
+            "find jobs that have not succeeded this long after a tick of their "
             "schedule; SHEDLOCK_GRACE by default",
         )
         parser.add_argument(

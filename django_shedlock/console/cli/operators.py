@@ -1,5 +1,6 @@
 """The subcommands of operators: one for each of their actions, and trigger."""
 
+import glob
 import time
 from argparse import ArgumentParser
 from dataclasses import replace
@@ -54,7 +55,8 @@ class AuditedRelease(Release):
     def advice(self, provider: LockProvider, after: LockStatus) -> str:
         if after.pause is None:
             return super().advice(provider, after)
-        return f"`{base.command(provider, 'resume', after.name)}` ends the pause."
+        words = "resume", after.name, "--held-by", after.locked_by
+        return f"`{base.command(provider, *words)}` ends the pause."
 
 
 class AuditedExtend(Extend):
@@ -95,7 +97,7 @@ class PausesCommand(LockCommand):
             raise base.WrongCall(
                 "Give the name of a lock, a pattern of names, or --all."
             )
-        pattern = name or full_name("*")
+        pattern = name or f"{glob.escape(full_name(''))}*"
         # The name of a lock may look like a pattern.
         is_one = bool(name) and (
             not WILDCARD.search(pattern) or provider.status(pattern) is not None
@@ -243,7 +245,9 @@ class ResumeCommand(PausesCommand):
             resumed += bool(answer)
             if not answer:
                 problems.add(_exit_status(answer))
-        text = f"Resumed: {resumed} of {len(paused)} paused jobs."
+        if left_alone and not paused:
+            problems.add(base.ExitStatus.PAUSED)
+        text = f"Resumed: {resumed} of {len(found)} paused jobs."
         self.report(ActionOutcome(text, _worst(problems)))
 
 

@@ -82,6 +82,15 @@ class Finding:
         return advice_of(self.kind, self.provider, self.lock, self.fact, self.params)
 
     @property
+    def suspected_run(self) -> str:
+        """The run that may still go on; empty if none may, or its process is gone."""
+        if self.acknowledged is not None and self.acknowledged.process_is_gone:
+            return ""
+        if self.params.get("may_still_run", self.kind.may_still_run):
+            return str(self.params["run"])
+        return str(self.params.get("suspect", ""))
+
+    @property
     def command(self) -> str:
         """A line that can be pasted into a shell, and helps; empty if none does."""
         return self.advice.command

@@ -22,7 +22,7 @@ from django_shedlock.console.monitoring.findings import Finding
 from django_shedlock.console.monitoring.inspection import Inspection
 from django_shedlock.console.monitoring.kinds import Kind, Severity, fact_of
 from django_shedlock.console.monitoring.starts import NEVER, fact_of_silence, last_start
-from django_shedlock.exceptions import InvalidLockConfiguration, described
+from django_shedlock.exceptions import InvalidLockConfiguration
 from django_shedlock.history.retention import retention
 from django_shedlock.locks.configuration import ZERO, default_duration
 from django_shedlock.locks.lock import own_host, split_identity
@@ -300,9 +300,8 @@ def open_findings(findings: Iterable[Finding]) -> list[Finding]:
 def unreachable(alias: str, error: object) -> Finding:
     """Return the finding that the store of this provider failed."""
     text = str(error)
-    # The text of a KeyError is only the key.
-    if isinstance(error, BaseException) and (isinstance(error, KeyError) or not text):
-        text = described(error)
+    if not text or isinstance(error, KeyError):  # its text is only the key
+        text = f"{type(error).__name__} {text}".strip()
     params = {"error": scrubbed(text) or type(error).__name__}
     return Finding(Kind.UNREACHABLE, alias, None, Kind.UNREACHABLE.value, params)
 

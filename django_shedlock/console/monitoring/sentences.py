@@ -161,7 +161,10 @@ def _overdue(params: Params) -> str:
         case "failed":
             why = gettext("Its job ran, but did not succeed: find out why.")
         case _:
-            why = gettext("Nor has the last tick that ran, %(last)s: find out why.")
+            why = gettext(
+                "The last tick that ran, %(last)s, has not succeeded either: find out "
+                "why."
+            )
     values = {
         "late": format_rough(params["late"]),
         "missed": _instant(params["since"]),
@@ -275,14 +278,12 @@ def _both_runs(params: Params) -> str:
 
 
 def _released(params: Params) -> str:
-    """Say who released the run's lock by force, if somebody did."""
+    """Say who released the run's lock, if an operator did."""
     if params["released_at"] is None:
         return ""
-    text = gettext("%(who)s released its lock by force at %(at)s.")
+    text = gettext("%(who)s released its lock at %(at)s.")
     if params["release_reason"]:
-        text = gettext(
-            "%(who)s released its lock by force at %(at)s, because: %(reason)s."
-        )
+        text = gettext("%(who)s released its lock at %(at)s, because: %(reason)s.")
     return text % {
         "who": params["released_by"] or gettext("An unnamed operator"),
         "at": _instant(params["released_at"]),
@@ -318,7 +319,7 @@ def _long(params: Params) -> str:
         )
     elif params["is_unusual"]:
         text = gettext(
-            "Its job has run for %(time)s as %(holder)s, usually for %(usual)s."
+            "Its job has run for %(time)s as %(holder)s; it usually takes %(usual)s."
         )
     usual = params["usual"]
     text += " " + gettext("If it hangs, end its process, then release the lock.")

@@ -165,6 +165,11 @@ class Action(ABC):
         return {}
 
     @classmethod
+    def facts(cls, status: LockStatus, findings: Sequence[Finding]) -> list[str]:
+        """Return the facts to which a confirmation binds it, besides the holder."""
+        return [finding.fact for finding in findings]
+
+    @classmethod
     def options_for(cls, findings: Sequence[Finding]) -> Sequence[Option]:
         """Return the options that make sense for locks with these findings."""
         return cls.options

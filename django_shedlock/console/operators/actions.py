@@ -225,8 +225,7 @@ class PauseJob(Action):
         if before and before.pause:
             if self._is_spared(lock.locked_by, before):
                 return False
-            if _replaced(asked, before, self.lasting, locked_by=lock.locked_by):
-                return True
+            return _replaced(asked, before, self.lasting, locked_by=lock.locked_by)
         backoff = Backoff(self.wait)
         while asked.provider.acquire(lock) is not None:
             if backoff.is_over:
@@ -257,16 +256,16 @@ class PauseJob(Action):
         after, before = answer.status, answer.before
         end = end_of_pause(after) if after else ""
         facts = {"name": repr(answer.asked.name), "end": end}
-        told = gettext("The job of lock %(name)s is paused %(end)s.") % facts
+        told = [gettext("The job of lock %(name)s is paused %(end)s.") % facts]
         if before and before.pause:
             text = gettext(
                 "This replaces the pause by %(operator)s, because: %(reason)s."
             )
-        elif before and before.state is EXPIRED:
+            told.append(text % details(before))
+        if run := answer.unstopped_run:
             text = gettext("Its last run, as %(holder)s, may still go on.")
-        else:
-            return told
-        return f"{told} {text % details(before)}"
+            told.append(text % {"holder": run})
+        return " ".join(told)
 
     def announce(self, answer: Answer) -> None:
         signals.lock_paused.send_robust(

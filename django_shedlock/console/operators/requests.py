@@ -1,6 +1,7 @@
 """The operators' requests to run a job, which a catch-up or a beat carries out."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from django.utils.functional import Promise
@@ -11,12 +12,14 @@ from django_shedlock.clocks import aware
 from django_shedlock.console.links import has_catch_up
 from django_shedlock.console.models import ActionKind, ActionResult
 from django_shedlock.console.monitoring.findings import Finding
-from django_shedlock.console.monitoring.kinds import Kind
+from django_shedlock.console.monitoring.kinds import Kind, fact_of
+from django_shedlock.console.monitoring.search import Search
 from django_shedlock.console.operators.acting import Action, Answer
 from django_shedlock.console.operators.audit import AuditedAction
 from django_shedlock.durations import format_duration, format_left
 from django_shedlock.history.texts import fitting
 from django_shedlock.locks.configuration import ZERO
+from django_shedlock.locks.lock import process_of
 from django_shedlock.locks.status import LockState, LockStatus
 from django_shedlock.models import LockRecord
 from django_shedlock.providers.base import LockProvider, LockQuery
@@ -40,6 +43,27 @@ def request_of(status: LockStatus | None) -> str:
     text = gettext("%(operator)s asked for a run %(age)s ago, which is still open")
     age = format_left(age_of_request(status))
     return text % {"operator": status.job.asked_by, "age": age}
+
+
+def _suspect(findings: Sequence[Finding]) -> str:
+    """Return the run that may still go on, by these findings; empty if none may."""
+    runs = (finding.suspected_run for finding in findings)
+    return next(filter(None, runs), "")
+
+
+def _suspected(provider: LockProvider, names: Sequence[str]) -> dict[str, str]:
+    """Return why a run of these locks' jobs might be beside another one."""
+    text = gettext(
+        "its last run may still go on in process %(process)s; if that process is gone, "
+        "say so when you acknowledge the finding"
+    )
+    # An acknowledged finding does not yet say that the process is gone.
+    findings = Search(acknowledged=True).of_locks(provider, names)
+    return {
+        name: text % {"process": process_of(run)}
+        for name, known in findings.items()
+        if (run := _suspect(known))
+    }
 
 
 class RequestRun(Action):
@@ -66,14 +90,9 @@ class RequestRun(Action):
     success = ActionResult.REQUESTED
 
     @classmethod
-    def helps(cls, status: LockStatus, findings: Sequence[Finding]) -> bool:
-        """Return whether a run helps: it does not while another may still go on."""
-        # Its finding may be acknowledged, and its process not be said to be gone.
-        may_still_run = any(
-            finding.kind.may_still_run or finding.params.get("suspect")
-            for finding in findings
-        )
-        return not may_still_run and super().helps(status, findings)
+    def is_offered(cls, status: LockStatus, findings: Sequence[Finding]) -> bool:
+        """Return whether a run may be asked for: not while another may still go on."""
+        return super().is_offered(status, findings) and not _suspect(findings)
 
     @classmethod
     def remark(cls, status: LockStatus) -> str:
@@ -97,6 +116,7 @@ class RequestRun(Action):
                 "INSTALLED_APPS lacks django_shedlock.beat, which would run it"
             )
             return dict.fromkeys(names, text)
+        suspected = _suspected(provider, names)
         if not is_carried_out(provider):
             text = gettext(
                 "no beat and no catch-up was seen within %(lifetime)s, but "
@@ -107,7 +127,7 @@ class RequestRun(Action):
                 name: text
                 % {"lifetime": lifetime, "command": command(provider, "trigger", name)}
                 for name in names
-            }
+            } | suspected
         jobs = registered_by_name(provider.alias)
         locks = {status.name: status for status in provider.statuses(LockQuery(names))}
         # An app that offers jobs, such as those of CRONJOBS, may give a job its
@@ -123,7 +143,7 @@ class RequestRun(Action):
                 )
             elif is_asked := request_of(locks.get(name)):
                 found[name] = is_asked
-        return found
+        return found | suspected
 
     @classmethod
     def command_instead(cls, provider: LockProvider, name: str) -> str:
@@ -196,6 +216,25 @@ class WithdrawRequest(Action):
         asked = {status.name for status in found if status.job.asked_at is not None}
         without = set(names) - asked
         return dict.fromkeys(without, gettext("nobody asks for a run of its job"))
+
+    @classmethod
+    def facts(cls, status: LockStatus, findings: Sequence[Finding]) -> list[str]:
+        """Return the fact of the request that the operator sees."""
+        if status.job.asked_at is None:
+            return []
+        return [fact_of(Kind.REQUEST, asked_at(status).isoformat())]
+
+    def obstacle(self, asked: AuditedAction) -> str:
+        found, status = super().obstacle(asked), asked.look()
+        if found or status is None or list(asked.facts) in ([], self.facts(status, ())):
+            return found
+        return gettext("there is another request since you looked")
+
+    def prepared(
+        self, asked: AuditedAction, before: LockStatus | None
+    ) -> AuditedAction:
+        """Return it without the fact, which it does not acknowledge."""
+        return replace(super().prepared(asked, before), facts=())
 
     def perform(self, asked: AuditedAction, before: LockStatus | None) -> bool:
         if before is None or before.job.asked_at is None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
+from django.db import OperationalError
 from django.test import Client
 from django.urls import reverse
 
@@ -16,12 +17,13 @@ from django_shedlock import LockProviderError, signals
 from django_shedlock.beat.catch_up import note_catch_up
 from django_shedlock.console.admin import LockRecordAdmin, actions
 from django_shedlock.console.models import ActionResult, LockAction
-from django_shedlock.console.operators import AuditedAction
+from django_shedlock.console.operators import AuditedAction, WithdrawRequest
 from django_shedlock.locks.pauses import FOREVER, Pause
-from django_shedlock.locks.status import LockState
+from django_shedlock.locks.status import LockState, LockStatus
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import DatabaseLockProvider
+from django_shedlock.registry.requests import asked_at
 from django_shedlock.sql.fields import DatabaseNow
 from tests.support.commands import run
 from tests.support.durations import rounded_up
@@ -71,6 +73,11 @@ def told() -> Iterator[list[AuditedAction]]:
 
 def remaining(name: str) -> timedelta:
     return status_of(get_provider(), name).remaining
+
+
+def fact_of_request(status: LockStatus) -> str:
+    [fact] = WithdrawRequest.facts(status, ())
+    return fact
 
 
 @pytest.mark.parametrize("action", ACTIONS)
@@ -175,6 +182,43 @@ def test_many_locks_are_told_of_in_one_message(chief: Client) -> None:
         f"Lock 'tenant_000' is not released: '{locks[0].locked_by}' does not hold it; "
     )
     assert LogEntry.objects.count() == 178
+
+
+def test_reason_is_kept_without_secrets(chief: Client) -> None:
+    """The admin's log gets the same text as the audit log."""
+    lock = take("billing")
+    reason = {"reason": "its pod has X-Token: s3cr3t"}
+    confirm(chief, "billing", lock.locked_by, **reason)
+    message = LogEntry.objects.get().change_message
+    assert "its pod has X-Token: *" in message
+    assert "s3cr3t" not in message
+
+
+def test_admin_s_log_that_cannot_be_written_stops_nothing(
+    chief: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The locks are released, and the page says so."""
+
+    def fail(*args: Any) -> None:
+        raise OperationalError("database is locked")
+
+    monkeypatch.setattr(LockRecordAdmin, "log_change", fail)
+    locks = [take(name) for name in ("a", "b")]
+    page = chief.post(
+        reverse(LIST),
+        {
+            "action": "release_selected",
+            "confirmed": "yes",
+            "_selected_action": [lock.name for lock in locks],
+            "locked_by": [lock.locked_by for lock in locks],
+            "reason": "all pods are gone",
+        },
+        follow=True,
+    )
+    told = [str(each) for each in page.context["messages"]]
+    assert ["is released" in each for each in told] == [True, True]
+    assert {state("a"), state("b")} == {LockState.FREE}
+    assert caplog.text.count("the admin's log can't be written: database is") == 2
 
 
 @pytest.mark.parametrize("action", ACTIONS)
@@ -589,6 +633,21 @@ class TestPause:
         assert LockAction.objects.get().result == ActionResult.DONE
         assert [action.operator for action in told] == ["operator"]
 
+    def test_body_that_went_on_without_its_lock_is_named(self, chief: Client) -> None:
+        """When its job is paused, while it is paused, and when it is resumed."""
+        lock = take("billing")
+        force_release(get_provider(), "billing")
+        get_provider().account_for_loss(lock, has_ended=False)
+        told = f"Its last run, as {lock.locked_by}, may still go on."
+        page = ask(chief, "billing", action="pause_selected").content.decode()
+        assert told in page
+        page = confirm(chief, "billing", lock.locked_by, action="pause_selected")
+        assert told in page.content.decode()
+        page = chief.get(reverse(CHANGE, args=["billing"])).content.decode()
+        assert "Not known: its last run has not reported its end." in page
+        assert "No job runs under this lock." not in page
+        assert told in ask(chief, "billing", action="resume_selected").content.decode()
+
     def test_pause_has_an_end(self, chief: Client) -> None:
         """If the operator gives one."""
         lock = take("billing")
@@ -750,6 +809,47 @@ class TestRun:
             assert not any(each in open_text(chief, page) for each in said[::2])
         run("catch-up")
         assert not LockRun.objects.filter(operator="operator").exists()
+
+    def test_withdrawal_is_for_the_request_that_was_seen(self, chief: Client) -> None:
+        """Somebody else may have asked anew since the page was opened."""
+        provider = get_provider()
+        provider.request_run("report", "alice", "the mail was lost")
+        page = ask(chief, "report", action="withdraw_selected").content.decode()
+        assert "alice asked for a run" in page
+        [fact] = re.findall(r'name="fact-0" value="(request [^"]*)"', page)
+        provider.withdraw_request("report", asked_at(status_of(provider, "report")))
+        provider.request_run("report", "bob", "again")
+        locked_by = status_of(provider, "report").locked_by
+        withdraw = {"action": "withdraw_selected", "fact-0": fact}
+        page = confirm(chief, "report", locked_by, **withdraw).content.decode()
+        assert "No request for lock" in page
+        assert "there is another request since you looked" in page
+        assert status_of(provider, "report").job.asked_by == "bob"
+        now = {**withdraw, "fact-0": fact_of_request(status_of(provider, "report"))}
+        confirm(chief, "report", locked_by, **now)
+        assert status_of(provider, "report").job.asked_at is None
+        assert LockAction.objects.get(kind="withdraw", result="done").facts == ""
+
+    def test_no_run_is_asked_for_beside_one_that_may_still_go_on(
+        self, chief: Client
+    ) -> None:
+        """Neither a button nor a command starts it, nor a page that was open."""
+        lock = take("report")
+        force_release(get_provider(), "report")
+        get_provider().account_for_loss(lock, has_ended=False)
+        page = reverse(CHANGE, args=["report"])
+        for _ in range(2):
+            text = open_text(chief, page)
+            assert "It may still run: make sure that its process" in text
+            assert "run_selected" not in text
+            assert "shedlock trigger" not in text
+            asked = confirm(chief, "report", lock.locked_by, action="run_selected")
+            assert "may still go on in process" in asked.content.decode()
+            LockRecord.objects.filter(name="shedlock.catch-up").delete()
+        assert not LockAction.objects.filter(result=ActionResult.REQUESTED).exists()
+        gone = ("--process-is-gone", "--reason", "the host is gone")
+        run("acknowledge", "report", *gone)
+        assert "shedlock trigger report" in open_text(chief, page)
 
     def test_second_request_is_refused(self, chief: Client, locked_by: str) -> None:
         """The page tells how old the open one is."""

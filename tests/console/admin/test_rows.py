@@ -439,7 +439,7 @@ def test_cure_asks_about_its_lock_alone(chief: Client) -> None:
     """What else is selected does not matter; then it is released as usual."""
     fields = {"_selected_action": ["d.running"], "select_across": "1"}
     page = cure(chief, "release_selected h.expired", **fields)
-    assert [record.name for record, *_ in page.context["meant"]] == ["h.expired"]
+    assert [lock.record.name for lock in page.context["meant"]] == ["h.expired"]
     record = LockRecord.objects.get(name="h.expired")
     confirm(chief, "h.expired", record.locked_by)
     assert state("h.expired") is LockState.FREE

@@ -164,7 +164,7 @@ def test_job_that_takes_longer_than_usual() -> None:
     assert [each["kind"] for each in found()] == ["long"]
     _, printed = check("check")
     assert "Its job has run for 31m" in printed
-    assert "usually for 10m. If" in printed
+    assert "it usually takes 10m. If" in printed
 
 
 def test_job_that_takes_longer_than_it_may() -> None:
@@ -203,7 +203,8 @@ def test_job_that_takes_longer_than_it_may() -> None:
         (
             {"tick": TEN, "succeeded": TEN - 3 * HOUR},
             "02:00",
-            "Nor has the last tick that ran, 2026-03-02 04:00:00-06:00: find out why.",
+            "The last tick that ran, 2026-03-02 04:00:00-06:00, has not succeeded "
+            "either: find out why.",
             "trigger job",
         ),
     ],
@@ -422,6 +423,23 @@ def test_settings_with_which_no_job_runs_are_critical(
     assert status == 2
     assert printed.startswith("CRITICAL")
     assert text in printed
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [(TimeoutError(), "TimeoutError"), (KeyError("LOCATION"), "KeyError 'LOCATION'")],
+)
+def test_store_that_fails_without_a_text(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, shown: str
+) -> None:
+    """The type of the error says more than nothing, or than a key."""
+
+    def now() -> None:
+        raise error
+
+    monkeypatch.setattr(get_provider(), "now", now)
+    status, printed = check("check")
+    assert (status, printed.strip()) == (2, f"CRITICAL Provider 'default': {shown}")
 
 
 @pytest.mark.parametrize("error", [ImproperlyConfigured, RuntimeError])

@@ -243,12 +243,13 @@ def test_nothing_runs_between_two_pauses() -> None:
 def test_release_points_to_resume() -> None:
     """A pause is nothing that is released by mistake: exit status 7."""
     pause("job")
-    with pytest.raises(CommandError, match="shedlock resume job`") as refusal:
+    held_by = status_of(get_provider(), "job").locked_by
+    with pytest.raises(CommandError, match="shedlock resume job --held-by") as refusal:
         run("release", "job")
     assert refusal.value.returncode == 7
+    assert f"{shlex.quote(held_by)}` ends the pause." in str(refusal.value)
     assert "alice paused it, because: the mail server moves" in str(refusal.value)
     assert state("job") is LockState.PAUSED
-    held_by = status_of(get_provider(), "job").locked_by
     with pytest.raises(CommandError, match="also needs --reason"):
         run("release", "job", "--held-by", held_by)
     run("release", "job", "--held-by", held_by, "--reason", "it has moved")
@@ -373,6 +374,43 @@ def test_pause_of_all_leaves_the_package_s_own_locks(jobs: Jobs) -> None:
     assert "paused" not in states().values()
 
 
+@override_settings(SHEDLOCK_NAMESPACE="shop[1]")
+def test_wildcard_in_the_namespace_stands_for_itself() -> None:
+    """``--all`` leaves the jobs of a namespace alone that it would match."""
+    for name in ("shop[1].own", "shop1.other"):
+        take(name).release()
+    run("pause", "--all", *REASON)
+    assert states()["shop[1].own"] == "paused"
+    assert states()["shop1.other"] == "free"
+
+
+def test_pause_that_somebody_has_ended_is_not_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The operator has seen that pause, and not that the job may run again."""
+    pause("job")
+    replace = DatabaseLockProvider.replace
+
+    def resume_first(*args: Any, **options: Any) -> bool:
+        monkeypatch.setattr(DatabaseLockProvider, "replace", replace)
+        run("resume", "job")
+        return replace(*args, **options)
+
+    monkeypatch.setattr(DatabaseLockProvider, "replace", resume_first)
+    with pytest.raises(CommandError, match="is not paused: nobody holds it"):
+        run("pause", "job", *REASON)
+    assert state("job") is LockState.FREE
+
+
+def test_pause_of_one_names_a_body_that_went_on_without_its_lock() -> None:
+    """As the pause of several does."""
+    lock = take("job")
+    force_release(get_provider())
+    get_provider().account_for_loss(lock, has_ended=False)
+    told = run("pause", "job", *REASON)
+    assert f"Its last run, as {lock.locked_by}, may still go on." in told
+
+
 def test_pause_of_all_waits_for_running_jobs_last(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -413,8 +451,11 @@ def test_resume_of_all_leaves_pauses_of_others_without_an_end() -> None:
     assert (
         "Left alone, since somebody else paused them without an end: broken." in error
     )
-    assert "Resumed: 2 of 2 paused jobs." in told
+    assert "Resumed: 2 of 3 paused jobs." in told
     assert states() == {"broken": "paused", "for an hour": "free", "own": "free"}
+    status, told, error = call("resume", "--all")
+    assert (status, told) == (7, "")
+    assert "Resumed: 0 of 1 paused jobs." in error
     run("resume", "broken")
     assert states()["broken"] == "free"
 

@@ -78,7 +78,7 @@ def test_living_worker_of_a_released_lock() -> None:
         assert call("release", "job", "--force", *reason)[0] == 0
         be_overdue("job")
         first = told()
-        assert "released its lock by force at" in first
+        assert "released its lock at" in first
         assert "because: 'the pod is gone'" in first
         assert (
             f"It may still run: make sure that its process {process} is gone" in first

@@ -291,6 +291,18 @@ def test_run_is_no_remedy_beside_a_process_that_may_live() -> None:
     assert helps()
 
 
+def test_run_beside_an_expired_one_whose_process_is_gone() -> None:
+    """Another service has used the lock since, so nobody can release that run."""
+    take("report")
+    expire("report")
+    LockRecord.objects.filter(name="report").update(locked_by="java-1")
+    refused = ask()
+    assert not refused
+    assert "its last run may still go on in process" in refused.detail
+    run("acknowledge", "report", "--reason", "it is dead", "--process-is-gone")
+    assert ask().result is ActionResult.REQUESTED
+
+
 def test_request_waits_for_no_lock_at_least_for() -> None:
     """An operator may run a job while that keeps its lock."""
     take("report", lock_at_least_for=MINUTE).release()
@@ -676,6 +688,16 @@ def test_catch_up_is_seen() -> None:
     assert state(CATCH_UP_LOCK) is LockState.FREE
     assert status_of(get_provider(), CATCH_UP_LOCK).job.last_run is None
     assert not LockRun.objects.exists()
+
+
+def test_catch_up_of_named_jobs_is_called_by_a_person() -> None:
+    """It does not show that anything carries out the next request."""
+    run("catch-up", "report")
+    assert last_catch_up(get_provider()) is None
+    asked = AuditedAction(get_provider(), "report", operator="ada")
+    assert not RequestRun().carry_out(asked)
+    run("catch-up")
+    assert RequestRun().carry_out(asked).result is ActionResult.REQUESTED
 
 
 def test_page_says_when_a_catch_up_was_seen() -> None:
