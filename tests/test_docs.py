@@ -221,7 +221,7 @@ NUMBERS = {
     "more than 10,000 locks may have findings": search.SEARCH_LOCK_LIMIT,
     "the most urgent first; 1,000 at the most": health.ANSWER_FINDING_LIMIT,
     "``keep_for``, 5 seconds by default": HealthCheck.keep_for.total_seconds(),
-    "100 of each kind at the most": telling.MAIL_NEWS_LIMIT,
+    "at most 100 that are new": telling.MAIL_NEWS_LIMIT,
     "after 40 lines": telling.POSTED_LINE_LIMIT,
     "cache remembers for 1 hour": notices.UNKEPT_REMINDER_INTERVAL.seconds / 3600,
     "is told 1 hour after the last": notices.SAME_KIND_INTERVAL.seconds / 3600,
