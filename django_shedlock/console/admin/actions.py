@@ -239,7 +239,7 @@ class OperatorActions(ConsoleAdmin):
         return page or back
 
     def _log(self, request: HttpRequest, asked: AuditedAction, text: str) -> None:
-        """Write to the admin's log what was done; the other locks come first."""
+        """Write to the admin's log what was done; a failure stops no other lock."""
         why = pgettext("shedlock", "Reason: %(reason)s") % {"reason": asked.reason}
         try:
             self.log_change(request, LockRecord(name=asked.name), f"{text} {why}")

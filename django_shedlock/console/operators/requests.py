@@ -45,13 +45,13 @@ def request_of(status: LockStatus | None) -> str:
     return text % {"operator": status.job.asked_by, "age": age}
 
 
-def _suspect(findings: Sequence[Finding]) -> str:
+def _suspected_run(findings: Sequence[Finding]) -> str:
     """Return the run that may still go on, by these findings; empty if none may."""
     runs = (finding.suspected_run for finding in findings)
     return next(filter(None, runs), "")
 
 
-def _suspected(provider: LockProvider, names: Sequence[str]) -> dict[str, str]:
+def _suspicions(provider: LockProvider, names: Sequence[str]) -> dict[str, str]:
     """Return why a run of these locks' jobs might be beside another one."""
     text = gettext(
         "its last run may still go on in process %(process)s; if that process is gone, "
@@ -62,7 +62,7 @@ def _suspected(provider: LockProvider, names: Sequence[str]) -> dict[str, str]:
     return {
         name: text % {"process": process_of(run)}
         for name, known in findings.items()
-        if (run := _suspect(known))
+        if (run := _suspected_run(known))
     }
 
 
@@ -92,7 +92,7 @@ class RequestRun(Action):
     @classmethod
     def is_offered(cls, status: LockStatus, findings: Sequence[Finding]) -> bool:
         """Return whether a run may be asked for: not while another may still go on."""
-        return super().is_offered(status, findings) and not _suspect(findings)
+        return super().is_offered(status, findings) and not _suspected_run(findings)
 
     @classmethod
     def remark(cls, status: LockStatus) -> str:
@@ -116,7 +116,7 @@ class RequestRun(Action):
                 "INSTALLED_APPS lacks django_shedlock.beat, which would run it"
             )
             return dict.fromkeys(names, text)
-        suspected = _suspected(provider, names)
+        suspicions = _suspicions(provider, names)
         if not is_carried_out(provider):
             text = gettext(
                 "no beat and no catch-up was seen within %(lifetime)s, but "
@@ -127,7 +127,7 @@ class RequestRun(Action):
                 name: text
                 % {"lifetime": lifetime, "command": command(provider, "trigger", name)}
                 for name in names
-            } | suspected
+            } | suspicions
         jobs = registered_by_name(provider.alias)
         locks = {status.name: status for status in provider.statuses(LockQuery(names))}
         # An app that offers jobs, such as those of CRONJOBS, may give a job its
@@ -143,7 +143,7 @@ class RequestRun(Action):
                 )
             elif is_asked := request_of(locks.get(name)):
                 found[name] = is_asked
-        return found | suspected
+        return found | suspicions
 
     @classmethod
     def command_instead(cls, provider: LockProvider, name: str) -> str:

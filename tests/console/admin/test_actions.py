@@ -18,6 +18,7 @@ from django_shedlock.beat.catch_up import note_catch_up
 from django_shedlock.console.admin import LockRecordAdmin, actions
 from django_shedlock.console.models import ActionResult, LockAction
 from django_shedlock.console.operators import AuditedAction, WithdrawRequest
+from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.pauses import FOREVER, Pause
 from django_shedlock.locks.status import LockState, LockStatus
 from django_shedlock.models import LockRecord, LockRun
@@ -73,6 +74,21 @@ def told() -> Iterator[list[AuditedAction]]:
 
 def remaining(name: str) -> timedelta:
     return status_of(get_provider(), name).remaining
+
+
+def release_all(client: Client, locks: list[Lock]) -> Any:
+    """Confirm the release of these locks at once, as they were seen."""
+    return client.post(
+        reverse(LIST),
+        {
+            "action": "release_selected",
+            "confirmed": "yes",
+            "_selected_action": [lock.name for lock in locks],
+            "locked_by": [lock.locked_by for lock in locks],
+            "reason": "all pods are gone",
+        },
+        follow=True,
+    )
 
 
 def fact_of_request(status: LockStatus) -> str:
@@ -144,16 +160,7 @@ def test_release_frees_a_lock_that_is_only_kept(chief: Client) -> None:
 def test_several_locks_at_once(chief: Client) -> None:
     """Each lock of a selection is released as it was seen."""
     locks = [take(name) for name in ("a", "b")]
-    chief.post(
-        reverse(LIST),
-        {
-            "action": "release_selected",
-            "confirmed": "yes",
-            "_selected_action": [lock.name for lock in locks],
-            "locked_by": [lock.locked_by for lock in locks],
-            "reason": "all pods are gone",
-        },
-    )
+    release_all(chief, locks)
     assert {state("a"), state("b")} == {LockState.FREE}
     assert LogEntry.objects.count() == 2
 
@@ -164,17 +171,7 @@ def test_many_locks_are_told_of_in_one_message(chief: Client) -> None:
     for lock in locks[:2]:
         lock.release()
         take(lock.name)
-    page = chief.post(
-        reverse(LIST),
-        {
-            "action": "release_selected",
-            "confirmed": "yes",
-            "_selected_action": [lock.name for lock in locks],
-            "locked_by": [lock.locked_by for lock in locks],
-            "reason": "all pods are gone",
-        },
-        follow=True,
-    )
+    page = release_all(chief, locks)
     [told] = map(str, page.context["messages"])
     assert told.startswith(
         "Release: 2 refused ('tenant_000', 'tenant_001'), "
@@ -204,17 +201,7 @@ def test_admin_s_log_that_cannot_be_written_stops_nothing(
 
     monkeypatch.setattr(LockRecordAdmin, "log_change", fail)
     locks = [take(name) for name in ("a", "b")]
-    page = chief.post(
-        reverse(LIST),
-        {
-            "action": "release_selected",
-            "confirmed": "yes",
-            "_selected_action": [lock.name for lock in locks],
-            "locked_by": [lock.locked_by for lock in locks],
-            "reason": "all pods are gone",
-        },
-        follow=True,
-    )
+    page = release_all(chief, locks)
     told = [str(each) for each in page.context["messages"]]
     assert ["is released" in each for each in told] == [True, True]
     assert {state("a"), state("b")} == {LockState.FREE}
