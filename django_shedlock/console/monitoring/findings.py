@@ -10,6 +10,7 @@ from django.utils.translation import override
 from django_shedlock.clocks import aware
 from django_shedlock.console.links import RUNBOOK_URL, page_of_lock
 from django_shedlock.console.monitoring.advice import Advice, advice_of
+from django_shedlock.console.monitoring.briefs import Brief, brief_of
 from django_shedlock.console.monitoring.kinds import Kind
 from django_shedlock.console.monitoring.sentences import (
     acknowledged,
@@ -70,6 +71,11 @@ class Finding:
     def sentence(self) -> str:
         """Who, since when, and what it means, in the active language."""
         return sentence_of(self.kind, self.params)
+
+    @property
+    def brief(self) -> Brief:
+        """Since when, who, and what it means, in one line in the active language."""
+        return brief_of(self.kind, self.params)
 
     @property
     def raised(self) -> str:

@@ -54,12 +54,14 @@ class Attention:
 
     ``of_store`` are the findings of the store itself. ``findings`` are those of each
     lock, the most urgent first. Unless it ``is_complete``, there may be further locks,
-    which are not more urgent.
+    which are not more urgent. ``acknowledged`` counts the locks of which somebody knows
+    all findings.
     """
 
     findings: dict[str, list[Finding]]
     of_store: list[Finding] = field(default_factory=list)
     is_complete: bool = True
+    acknowledged: int = 0
 
 
 def default_grace() -> timedelta:
@@ -160,8 +162,11 @@ class Search:
         silence = self._silence(provider, past, found)
         of_store = [*self._clock(provider, difference), *silence]
         of_store += self._history(provider, past)
+        known = 0
         if not self.acknowledged:
+            with_known = len(found)
             found = _not_acknowledged(found)
+            known = with_known - len(found)
             of_store = [each for each in of_store if not each.acknowledged]
         if not is_complete:
             more = Finding(
@@ -175,7 +180,7 @@ class Search:
 
         urgent = sorted(found, key=urgency)
         chosen = {name: found[name] for name in urgent[:limit]}
-        return Attention(chosen, of_store, is_complete)
+        return Attention(chosen, of_store, is_complete, known)
 
     def _found(
         self, provider: LockProvider, statuses: Iterable[LockStatus], past: Past

@@ -53,13 +53,13 @@ def told() -> str:
     client = Client()
     client.force_login(User.objects.get())
     page = client.get(reverse(LIST))
-    [row] = [each for each in page.context["shedlock_rows"] if each["findings"]]
+    [row] = [each for each in page.context["shedlock_rows"] if each["lines"]]
     buttons = {each.name for each in row["cures"]}
-    kinds = [finding.kind for finding in row["findings"]]
+    findings = [line.finding for line in row["lines"]]
     status, checked, _ = call("check")
     assert status == 1
-    assert kinds[-1] in call("list")[1]
-    assert all(finding.sentence in checked for finding in row["findings"])
+    assert findings[-1].kind in call("list")[1]
+    assert all(finding.sentence in checked for finding in findings)
     assert "--force" not in checked
     # Nothing that an operator reads leads to a second body.
     assert "run_selected" not in buttons
