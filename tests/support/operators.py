@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from html import unescape
 from typing import Any
 
 from django.contrib.auth.models import Permission, User
@@ -55,7 +57,13 @@ def confirm(
     follow: bool = True,
     **fields: str,
 ) -> Any:
-    """Send the confirmation page, with a reason unless another one is given."""
+    """
+    Send the confirmation page, with a reason unless another one is given.
+
+    For an action that lets a job start again, its process is said to be gone.
+    """
+    starts_job = action in {"release_selected", "resume_selected"}
+    assured = {"process_is_gone": "on"} if starts_job else {}
     return client.post(
         reverse(LIST) + query,
         {
@@ -64,10 +72,19 @@ def confirm(
             "_selected_action": [name],
             "locked_by": [locked_by],
             "reason": "the pod is gone",
+            **assured,
             **fields,
         },
         follow=follow,
     )
+
+
+def content(page: Any) -> str:
+    """Return the text of the page's content, as people read it."""
+    _, html = page.content.decode().split('id="content-main"', 1)
+    _, html = html.split(">", 1)
+    text = re.sub(r"<[^>]*>", "", html.partition('class="submit-row"')[0])
+    return unescape(" ".join(text.split()))
 
 
 def statements(queries: Iterable[Any]) -> list[str]:

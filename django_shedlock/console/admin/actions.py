@@ -1,35 +1,27 @@
 """The admin's menu, buttons and confirmations, by the table of operators' actions."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import timedelta
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import django
-from django import forms
 from django.contrib import messages
+from django.contrib.admin import helpers
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.options import IS_POPUP_VAR
 from django.db import Error
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
-from django.utils.safestring import SafeString
-from django.utils.translation import gettext, gettext_lazy, pgettext, pgettext_lazy
+from django.utils.translation import gettext, pgettext
 
 from django_shedlock.console.admin.base import ConsoleAdmin, Told, has_nul
+from django_shedlock.console.admin.confirmations import ActionForm, ConfirmedLock
 from django_shedlock.console.admin.filters import admin_provider, query_of, subtitle_of
-from django_shedlock.console.admin.labels import holder_of, instant
 from django_shedlock.console.models import ActionResult
-from django_shedlock.console.monitoring.findings import Finding
 from django_shedlock.console.operators import ACTIONS, Action, AuditedAction
-from django_shedlock.console.operators.acting import Option
-from django_shedlock.console.operators.requests import request_of
-from django_shedlock.durations import lacks_unit, parse_duration
 from django_shedlock.exceptions import ShedLockError
 from django_shedlock.execution.operators import condition, reason_of_refusal
-from django_shedlock.locks.configuration import ZERO
-from django_shedlock.locks.status import LockState, LockStatus
+from django_shedlock.locks.status import LockState
 from django_shedlock.models import LockRecord
 from django_shedlock.signals import logger
 
@@ -41,110 +33,13 @@ SELECTED_LOCK_LIMIT = 200
 """Nobody reads a longer page, and Django refuses forms with a thousand fields."""
 
 
-class DurationField(forms.CharField):
-    """A duration of at most a year; an option with a default may be left empty."""
+class MenuForm(helpers.ActionForm):
+    """The list's menu of actions, also as django-unfold shows it."""
 
-    def __init__(self, option: Option):
-        self.default: timedelta | bool | None = option.default
-        texts: Any = {"label": option.label, "help_text": option.hint}
-        is_required = option.default is None
-        super().__init__(
-            max_length=30, initial=option.initial, required=is_required, **texts
-        )
-
-    def clean(self, value: object) -> timedelta | bool | None:
-        text = super().clean(value)
-        if not text:
-            return self.default
-        if lacks_unit(text):
-            wrong = gettext("%(value)s has no unit: write %(seconds)s or %(minutes)s.")
-            values = {"seconds": f"{text}s", "minutes": f"{text}m"}
-            raise forms.ValidationError(wrong % {"value": repr(text), **values})
-        try:
-            duration = parse_duration(text)
-        except ValueError:
-            duration = ZERO
-        if not ZERO < duration <= timedelta(days=365):
-            wrong = gettext(
-                "Enter a duration of at most a year, such as 30m or 1h30m, instead of "
-                "%(value)s."
-            )
-            raise forms.ValidationError(wrong % {"value": repr(text)})
-        return duration
-
-
-class ActionForm(forms.Form):
-    """The options of an action, and the operator's reason."""
-
-    reason: forms.CharField = forms.CharField(
-        label=pgettext_lazy("shedlock", "Reason"),
-        max_length=500,
-        widget=forms.Textarea(attrs={"rows": 2, "cols": 60}),
-        help_text=gettext_lazy("It is written to the admin's log."),
-    )
-
-    def __init__(self, action: type[Action], data: Mapping[str, Any] | None = None):
-        super().__init__(data)
-        self.action = action
-        asked = {each.name: _field(each) for each in action.options}
-        self.fields: dict[str, forms.Field] = {**asked, **self.fields}
-
-    def leave_out_needless(self, findings: Sequence[Finding]) -> None:
-        """Remove the options that make no sense for locks with these findings."""
-        for option in self.action.options:
-            if option not in self.action.options_for(findings):
-                del self.fields[option.name]
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The values of the action's options."""
-        return {each.name: self.cleaned_data[each.name] for each in self.action.options}
-
-
-def _field(option: Option) -> forms.Field:
-    if option.default is False:
-        texts: Any = {"label": option.label, "help_text": option.hint}
-        return forms.BooleanField(required=False, **texts)
-    return DurationField(option)
-
-
-@dataclass(frozen=True)
-class ConfirmedLock:
-    """A lock on the page that asks for a confirmation of an action."""
-
-    record: LockRecord
-    action: type[Action]
-    findings: Sequence[Finding]
-
-    @property
-    def status(self) -> LockStatus:
-        """The lock's status when the page was made."""
-        return self.record.status
-
-    @property
-    def holder(self) -> SafeString:
-        """Where the lock was acquired last."""
-        return holder_of(self.record.locked_by)
-
-    @property
-    def since(self) -> SafeString:
-        """When the lock was acquired."""
-        return instant(self.record.locked_at)
-
-    @property
-    def until(self) -> SafeString:
-        """When the lease ends."""
-        return instant(self.record.lock_until)
-
-    @property
-    def request(self) -> str:
-        """Who asks for a run of its job; empty if nobody does."""
-        return request_of(self.status)
-
-    @property
-    def facts(self) -> str:
-        """What the confirmation is bound to, a line for each fact."""
-        return "\n".join(self.action.facts(self.status, self.findings))
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        # Its page shows the button once a script has this variable.
+        self.fields["action"].widget.attrs["x-model"] = "action"
 
 
 class OperatorActions(ConsoleAdmin):
@@ -154,6 +49,8 @@ class OperatorActions(ConsoleAdmin):
     Each is confirmed on a page, and is only for the acquisitions that this page shows:
     if another holder has acquired a lock since, it is refused.
     """
+
+    action_form = MenuForm
 
     def offered(self, request: HttpRequest) -> Mapping[str, type[Action]]:
         """Return the actions that the user may do, by name; dangerous ones last."""
@@ -205,7 +102,14 @@ class OperatorActions(ConsoleAdmin):
         # Without the list's filters, but with the limits of a subclass's queryset.
         found: dict[str, Any] = self.get_queryset(request).in_bulk(list(seen))
         provider, operator = admin_provider(request), request.user.get_username()
-        form, same, told = ActionForm(action, request.POST), [], list[Told]()
+        # The records decide what must be assured: a form may be old or forged.
+        statuses = [
+            record.status
+            for name, record in found.items()
+            if record.locked_by == seen.get(name)
+        ]
+        form = ActionForm(action, statuses, request.POST)
+        same, told = [], list[Told]()
         for place, (name, locked_by) in enumerate(seen.items()):
             record = found.get(name)
             if not form.is_valid() and record and record.locked_by == locked_by:
@@ -278,7 +182,7 @@ class OperatorActions(ConsoleAdmin):
                 told = action.not_done(record.name, record.status, why)
                 self.message_user(request, told, messages.WARNING)
             return None
-        form = form or ActionForm(action)
+        form = form or ActionForm(action, [each.status for each in meant])
         form.leave_out_needless([each for known in found.values() for each in known])
         context = {
             **self.admin_site.each_context(request),

@@ -81,6 +81,19 @@ def what_to_look_at(run: str) -> str:
     return text % {"host": host, "pid": pid}
 
 
+def command_to_look(run: str) -> str:
+    """Return the command that shows this run's process on its host, if it has an id."""
+    _, pid = split_identity(run)
+    return "" if pid is None else f"ps -p {pid} -o pid,lstart,etime,args"
+
+
+def where_to_look(run: str) -> str:
+    """Say where an operator runs that command; ``%(host)s`` stands for the host."""
+    if command_to_look(run):
+        return gettext("On host %(host)s, run:")
+    return gettext("Check on %(host)s whether the process still runs.")
+
+
 def what_to_look_for() -> str:
     """Say what an operator finds out before a job is run by hand."""
     return gettext("Look whether its job has run meanwhile. If it has not:")

@@ -2,14 +2,14 @@
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property
 from typing import ClassVar
 
 from django.utils.functional import Promise, classproperty
-from django.utils.translation import gettext, override
+from django.utils.translation import gettext, gettext_lazy, override
 
 from django_shedlock.console.models import ActionKind, ActionResult
 from django_shedlock.console.monitoring.findings import Finding
@@ -51,11 +51,8 @@ class Answer:
     def unstopped_run(self) -> str:
         """The run that may still go on; empty if there is none."""
         status = self.status or self.before
-        if status is None:
-            return ""
-        if status.state.may_still_run:
-            return status.job.open_run or status.locked_by
-        return status.job.last_run or "" if status.job.may_still_run else ""
+        runs = [] if status is None else unstopped_runs(status)
+        return runs[0] if runs else ""
 
     def tell(self) -> str:
         """Say in the active language what was done, or why nothing was."""
@@ -79,7 +76,7 @@ class Option:
     A field of the admin's form: a duration or, if the default is ``False``, a switch.
 
     ``name`` is that of the action's own field. A duration whose default is ``None``
-    must be given.
+    must be given, and a switch that ``is_required`` must be on.
     """
 
     name: str
@@ -87,6 +84,28 @@ class Option:
     hint: Promise | str = ""
     default: timedelta | bool | None = None
     initial: str = ""
+    is_required: bool = False
+
+
+PROCESS_IS_GONE = Option(
+    "process_is_gone",
+    gettext_lazy("I have looked: the process is gone"),
+    gettext_lazy("You confirm this for each lock above whose job may still run."),
+    default=False,
+    is_required=True,
+)
+"""No field of an action: without it, the admin carries out nothing."""
+
+
+def unstopped_runs(status: LockStatus) -> list[str]:
+    """Return the runs of the lock's job that may still go on, each only once."""
+    job = status.job
+    runs = [
+        job.open_run,
+        status.locked_by if status.state.may_still_run else None,
+        job.last_run if job.may_still_run else None,
+    ]
+    return list(dict.fromkeys(filter(None, runs)))
 
 
 class Action(ABC):
@@ -113,6 +132,8 @@ class Action(ABC):
     """The kinds of findings that it helps with."""
     is_dangerous: ClassVar[bool] = False
     """Whether its buttons are red."""
+    lets_job_start: ClassVar[bool] = False
+    """Whether the job can start after it, even beside a run that still goes on."""
 
     @classproperty
     def name(cls) -> str:
@@ -173,6 +194,14 @@ class Action(ABC):
     def options_for(cls, findings: Sequence[Finding]) -> Sequence[Option]:
         """Return the options that make sense for locks with these findings."""
         return cls.options
+
+    @classmethod
+    def assurances(cls, statuses: Iterable[LockStatus]) -> Sequence[Option]:
+        """Return the switches that must be on before it is done to these locks."""
+        if not cls.lets_job_start:
+            return ()
+        changed = [status for status in statuses if status.state in cls.states]
+        return (PROCESS_IS_GONE,) if any(map(unstopped_runs, changed)) else ()
 
     @abstractmethod
     def perform(self, asked: AuditedAction, before: LockStatus | None) -> bool:

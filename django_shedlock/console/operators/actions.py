@@ -68,6 +68,7 @@ class ReleaseLock(ForcedAction):
         "Nobody knows whether lock %(name)s is released"
     )
     is_dangerous = True
+    lets_job_start = True
 
     def perform(self, asked: AuditedAction, before: LockStatus | None) -> bool:
         if before is None or (self.spare_running and before.state is not KEPT):
@@ -126,6 +127,7 @@ class ResumeJob(Action):
     unknown: ClassVar[Promise] = gettext_lazy(
         "Nobody knows whether lock %(name)s is resumed"
     )
+    lets_job_start = True
 
     @classmethod
     def notes(cls, provider: LockProvider) -> Sequence[str]:

@@ -31,7 +31,15 @@ from tests.support.durations import rounded_up
 from tests.support.jobs import Jobs, ran, scheduled_jobs
 from tests.support.lateness import be_overdue
 from tests.support.locks import expire, force_release, pause, state, status_of, take
-from tests.support.operators import CHANGE, HOSTILE, LIST, ask, confirm, operator
+from tests.support.operators import (
+    CHANGE,
+    HOSTILE,
+    LIST,
+    ask,
+    confirm,
+    content,
+    operator,
+)
 from tests.support.records import counted_records
 
 pytestmark = pytest.mark.django_db
@@ -86,6 +94,7 @@ def release_all(client: Client, locks: list[Lock]) -> Any:
             "_selected_action": [lock.name for lock in locks],
             "locked_by": [lock.locked_by for lock in locks],
             "reason": "all pods are gone",
+            "process_is_gone": "on",
         },
         follow=True,
     )
@@ -626,14 +635,13 @@ class TestPause:
         force_release(get_provider(), "billing")
         get_provider().account_for_loss(lock, has_ended=False)
         told = f"Its last run, as {lock.locked_by}, may still go on."
-        page = ask(chief, "billing", action="pause_selected").content.decode()
-        assert told in page
+        assert told in content(ask(chief, "billing", action="pause_selected"))
         page = confirm(chief, "billing", lock.locked_by, action="pause_selected")
         assert told in page.content.decode()
         page = chief.get(reverse(CHANGE, args=["billing"])).content.decode()
         assert "Not known: its last run has not reported its end." in page
         assert "No job runs under this lock." not in page
-        assert told in ask(chief, "billing", action="resume_selected").content.decode()
+        assert told in content(ask(chief, "billing", action="resume_selected"))
 
     def test_pause_has_an_end(self, chief: Client) -> None:
         """If the operator gives one."""
@@ -678,7 +686,7 @@ class TestPause:
     def test_job_is_resumed(self, chief: Client) -> None:
         """The page tells whose pause it is; then the lock is free."""
         lock = pause("billing")
-        page = ask(chief, "billing", action="resume_selected").content.decode()
+        page = content(ask(chief, "billing", action="resume_selected"))
         assert "alice paused its job, because: the mail server moves" in page
         page = confirm(chief, "billing", lock.locked_by, action="resume_selected")
         assert "is resumed. alice had paused it" in page.content.decode()
