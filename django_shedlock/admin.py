@@ -11,9 +11,15 @@ from django.contrib.admin import ModelAdmin, ShowFacets
 from django.core.exceptions import ImproperlyConfigured
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.utils.translation import gettext, gettext_lazy, pgettext_lazy
+from django.utils.translation import (
+    gettext,
+    gettext_lazy,
+    pgettext,
+    pgettext_lazy,
+)
 
-from django_shedlock.durations import format_left
+from django_shedlock.clocks import aware
+from django_shedlock.durations import format_left, format_measured, format_rough
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.execution.operators import (
     OperatorAction,
@@ -21,7 +27,7 @@ from django_shedlock.execution.operators import (
     force_release,
     reason_of_refusal,
 )
-from django_shedlock.locks.status import LockState, RunOutcome
+from django_shedlock.locks.status import LockState, LockStatus, RunOutcome
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider, provider_aliases
 from django_shedlock.providers.base import LockProvider
@@ -216,6 +222,14 @@ class ReadOnlyAdmin(AnyModelAdmin):
         return False
 
 
+def _has_own_run(status: LockStatus) -> bool:
+    """Return whether the last acquisition is that of a job which may still run."""
+    if status.state is LockState.EXPIRED:
+        # After the run another service may have acquired the lock, and let it end.
+        return status.unreported_run == status.locked_by
+    return status.state is LockState.RUNNING
+
+
 class LockAdmin(ReadOnlyAdmin):
     """The locks; with the permission ``release_lockrecord`` also a forced release."""
 
@@ -235,6 +249,12 @@ class LockAdmin(ReadOnlyAdmin):
     )
     search_fields: ClassVar[tuple[str, ...]] = ("name", "locked_by")
     ordering: ClassVar[tuple[str, ...]] = ("name",)
+    first_fields: ClassVar[tuple[str, ...]] = (
+        *("name", "state", "remaining", "running_time", "last_heartbeat"),
+        *("locked_by", "locked_at", "lock_until", "shown_outcome"),
+    )
+    """What the page of a lock shows above the form; the rest is folded."""
+    form_fields: ClassVar[tuple[str, ...]] = ("release", "reason", "held_by")
 
     @admin.display(description=pgettext_lazy("shedlock", "state"))
     def state(self, record: Any) -> str:
@@ -249,6 +269,37 @@ class LockAdmin(ReadOnlyAdmin):
             return end_of_pause(status)
         return format_left(status.remaining) if status.state.is_held else ""
 
+    @admin.display(description=pgettext_lazy("shedlock", "job"))
+    def running_time(self, record: Any) -> str:
+        """Return how long the job has run, and how long it usually takes."""
+        status: LockStatus = record.status
+        if not _has_own_run(status):
+            return self.get_empty_value_display()
+        usual = status.job.usual_duration
+        if status.state is LockState.RUNNING:
+            text = pgettext("shedlock", "runs for %(time)s")
+            if usual is not None:
+                text = pgettext("shedlock", "runs for %(time)s, usually %(usual)s")
+        else:  # nobody knows whether its worker died
+            text = pgettext("shedlock", "began %(time)s ago")
+            if usual is not None:
+                text = pgettext("shedlock", "began %(time)s ago, usually %(usual)s")
+        return text % {
+            "time": format_rough(aware(status.clock) - aware(status.locked_at)),
+            "usual": "" if usual is None else format_measured(usual),
+        }
+
+    @admin.display(description=pgettext_lazy("shedlock", "last heartbeat"))
+    def last_heartbeat(self, record: Any) -> str:
+        """Return how long ago the holder extended the lease of a run."""
+        status: LockStatus = record.status
+        if not _has_own_run(status):
+            return self.get_empty_value_display()
+        if status.heartbeat_at is None:
+            return gettext("none: its lease was not extended")
+        age = aware(status.clock) - aware(status.heartbeat_at)
+        return pgettext("shedlock", "%(age)s ago") % {"age": format_rough(age)}
+
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         provider = shown_provider(request)
         if provider is None:
@@ -259,12 +310,21 @@ class LockAdmin(ReadOnlyAdmin):
         self, request: HttpRequest, obj: Model | None = None
     ) -> list[str]:
         name, *others = super().get_readonly_fields(request, obj)
-        return [name, "state", "remaining", *others]
+        return [name, "state", "remaining", "running_time", "last_heartbeat", *others]
 
-    def get_fields(self, request: HttpRequest, obj: Model | None = None) -> Any:
-        form = ["release", "reason", "held_by"]
+    def get_fieldsets(self, request: HttpRequest, obj: Model | None = None) -> Any:
+        """Return what matters with the form for a release, and the folded rest."""
         shown = self.get_readonly_fields(request, obj)
-        return [*shown, *form] if self.has_change_permission(request, obj) else shown
+        rest = [name for name in shown if name not in self.first_fields]
+        may_release = self.has_change_permission(request, obj)
+        form = self.form_fields if may_release else ()
+        return [
+            (None, {"fields": [*self.first_fields, *form]}),
+            (
+                pgettext_lazy("shedlock", "Details"),
+                {"fields": rest, "classes": ["collapse"]},
+            ),
+        ]
 
     def has_view_permission(
         self, request: HttpRequest, obj: Model | None = None

@@ -97,6 +97,80 @@ def test_filters_and_search(viewer: Client, query: str, shown: list[str]) -> Non
     assert sorted(found) == shown
 
 
+def fact_on(page: str, label: str) -> str:
+    """Return what the page says after this label of a read-only field."""
+    found = re.search(rf'>{label}:<.*?class="readonly">([^<]*)<', page, re.DOTALL)
+    assert found is not None
+    return found[1].strip()
+
+
+def shown_of(viewer: Client, name: str = "nightly") -> tuple[str, str]:
+    """Return what the page of a lock says of its job, and of its heartbeat."""
+    page = viewer.get(page_of(name)).content.decode()
+    return fact_on(page, "Job"), fact_on(page, "Last heartbeat")
+
+
+def begin_earlier(by: timedelta, **columns: Any) -> None:
+    """Let the lock have been acquired so much earlier, with these columns."""
+    LockRecord.objects.update(locked_at=DatabaseNow() - by, **columns)
+
+
+def test_page_shows_how_long_a_job_runs_and_whether_it_is_alive(
+    viewer: Client,
+) -> None:
+    """Who releases a lock sees first whether its job is slow or dead."""
+    take("nightly")
+    begin_earlier(timedelta(hours=2))
+    assert shown_of(viewer) == ("runs for 2h", "none: its lease was not extended")
+    LockRecord.objects.update(
+        usual=95.0, extended_at=DatabaseNow() - timedelta(seconds=6)
+    )
+    job, heartbeat = shown_of(viewer)
+    assert job == "runs for 2h, usually 1m35s"
+    assert re.fullmatch("[6-9]s ago", heartbeat)
+
+
+def test_form_stands_above_what_few_need(operator: Client) -> None:
+    """Who releases a lock need not scroll; the other columns are folded below."""
+    take("nightly")
+    page = operator.get(page_of("nightly")).content.decode()
+    labels = [
+        "Last heartbeat",
+        "Locked by",
+        'name="release"',
+        "<summary",
+        "Fencing token",
+    ]
+    places = [page.index(label) for label in labels]
+    assert places == sorted(places)
+
+
+def test_page_shows_when_the_job_of_an_expired_lock_began(viewer: Client) -> None:
+    """Nobody knows whether it still runs."""
+    take("nightly")
+    begin_earlier(timedelta(hours=2), lock_until=DatabaseNow())
+    assert shown_of(viewer) == ("began 2h ago", "none: its lease was not extended")
+    LockRecord.objects.update(usual=95.0)
+    assert shown_of(viewer)[0] == "began 2h ago, usually 1m35s"
+
+
+def test_page_shows_the_run_of_another_service(viewer: Client) -> None:
+    """ShedLock for Java may hold the lock after a run that has not reported its end."""
+    take("nightly")
+    begin_earlier(timedelta(hours=2), locked_by="java")
+    assert shown_of(viewer)[0] == "runs for 2h"
+    LockRecord.objects.update(lock_until=DatabaseNow())
+    assert shown_of(viewer) == ("-", "-")
+
+
+def test_page_of_a_lock_that_no_job_holds_shows_no_run(viewer: Client) -> None:
+    """A free lock and a paused one have neither a running job nor a heartbeat."""
+    execute(list, "nightly", lock_at_most_for="1m")
+    assert shown_of(viewer) == ("-", "-")
+    pause("paused")
+    assert shown_of(viewer, "paused") == ("-", "-")
+
+
 def test_viewer_cannot_release(viewer: Client) -> None:
     """Without the permission there is no form, and a forged one does nothing."""
     lock = take("nightly")
