@@ -10,15 +10,24 @@ from typing import ClassVar, NamedTuple
 
 from django.apps import apps
 from django.core.management import CommandError, call_command
-from django.db import connection, models
-from django.db.models import F
+from django.db import connection
 
-from django_shedlock.console.models import LockAction
 from django_shedlock.locks.status import LockState, RunOutcome
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider
 from example.crash import until
 from example.models import JobRun
+from example.past import (
+    DAY,
+    HOUR,
+    MINUTE,
+    EarlierRuns,
+    move_ago,
+    move_back,
+    move_to,
+    put_in_order,
+    tick_before,
+)
 from example.screen import Screen
 from example.shop import FAIL, HANG, WELL
 from example.workers import FAILED, RAN, SKIPPED, Worker
@@ -31,12 +40,6 @@ LINE = "  {:<34}  {}"
 HISTORY = LockRun._meta.db_table
 HISTORY_AWAY = f"{HISTORY}_away"
 """Its name while nobody can write it."""
-
-# Note [Time that has to pass]
-# Nobody waits for a day to see a pause of a day. So the demo makes each fault with real
-# processes, and then moves the instants that the tables have of it back by an UPDATE,
-# as if it had happened so long ago. All other faults are then older than the last start
-# by cron: so it is true that no host has started a job since.
 
 
 class Expected(NamedTuple):
@@ -73,18 +76,23 @@ class DeadCron(Fault):
 
     title = "cron is dead"
     kind = "silent"
-    jobs = ("shop.import_orders", "shop.send_mails", "shop.update_stock")
+    past = (
+        EarlierRuns("shop.import_orders", 5 * MINUTE, timedelta(seconds=41)),
+        EarlierRuns("shop.send_mails", 5 * MINUTE, timedelta(seconds=9)),
+        EarlierRuns("shop.update_stock", 10 * MINUTE, timedelta(seconds=150)),
+    )
 
     @property
     def shown_lock(self) -> str:
         """All locks whose jobs are overdue."""
-        return ", ".join(self.jobs)
+        return ", ".join(earlier.job for earlier in self.past)
 
     def make(self, team: Team) -> None:
-        for job in self.jobs:
-            run(team[CRON], job, WELL, RAN)
-            # A multiple of each interval: the ticks stay ticks of their schedules.
-            move_back(job, timedelta(minutes=20))
+        died = LockRecord.objects.clock() - 20 * MINUTE
+        for earlier in self.past:
+            run(team[CRON], earlier.job, WELL, RAN)
+            move_to(earlier.job, tick_before(died, earlier.interval))
+            earlier.write()
 
 
 class Hanging(Fault):
@@ -94,10 +102,16 @@ class Hanging(Fault):
     lock = "shop.sync_prices"
     kind = "long"
     worker = "hanging"
+    past = EarlierRuns(lock, 5 * MINUTE, timedelta(seconds=55))
 
     def make(self, team: Team) -> None:
+        run(team[CRON], self.lock, WELL, RAN)
+        move_back(self.lock, self.past.interval)  # its next tick may run now
         start_to_hang(team[self.worker], self.lock)
-        move_back(self.lock, timedelta(hours=3), but="lock_until")
+        began = LockRecord.objects.clock() - 3 * HOUR
+        tick = tick_before(began, self.past.interval)
+        move_to(self.lock, tick, but="lock_until")
+        self.past.write()
         run(team[CRON], self.lock, WELL, SKIPPED)
 
 
@@ -107,12 +121,15 @@ class Failing(Fault):
     title = "a job failed three times"
     lock = "shop.charge_cards"
     kind = "failed"
+    past = EarlierRuns(lock, 15 * MINUTE, timedelta(seconds=74))
 
     def make(self, team: Team) -> None:
+        run(team[CRON], self.lock, WELL, RAN)
         for _ in range(3):
+            move_back(self.lock, self.past.interval)
             run(team[CRON], self.lock, FAIL, FAILED)
-            move_back(self.lock, timedelta(minutes=15))
-        move_back(self.lock, timedelta(minutes=30))
+        move_ago(self.lock, 45 * MINUTE)
+        self.past.write()
 
 
 class Killed(Fault):
@@ -122,11 +139,15 @@ class Killed(Fault):
     lock = "shop.make_thumbnails"
     kind = "expired"
     worker = "killed"
+    past = EarlierRuns(lock, HOUR, 6 * MINUTE)
 
     def make(self, team: Team) -> None:
+        run(team[CRON], self.lock, WELL, RAN)
+        move_back(self.lock, self.past.interval)
         start_to_hang(team[self.worker], self.lock)
         team[self.worker].kill()
-        move_back(self.lock, timedelta(hours=1))
+        move_ago(self.lock, HOUR)
+        self.past.write()
 
 
 class Lost(Fault):
@@ -136,6 +157,7 @@ class Lost(Fault):
     lock = "shop.pay_suppliers"
     kind = "lost"
     worker = "stopped"
+    past = EarlierRuns(lock, HOUR, timedelta(seconds=95))
 
     def make(self, team: Team) -> None:
         start_to_hang(team[self.worker], self.lock)
@@ -143,7 +165,8 @@ class Lost(Fault):
             until(self.is_lease_over)
             run(team[CRON], self.lock, WELL, RAN)
         until(self.is_loss_known)
-        move_back(self.lock, timedelta(minutes=40))
+        move_ago(self.lock, 40 * MINUTE)
+        self.past.write()
 
     def is_lease_over(self) -> bool:
         """Return whether the next start acquires the lock."""
@@ -164,19 +187,14 @@ class Slow(Fault):
     lock = "shop.rebuild_search"
     kind = "long"
     worker = "slow"
-    usual = timedelta(minutes=25)
+    past = EarlierRuns(lock, 4 * HOUR, 25 * MINUTE, spread=0.02)
 
     def make(self, team: Team) -> None:
         run(team[CRON], self.lock, WELL, RAN)
-        LockRecord.objects.filter(name=self.lock).update(
-            usual=self.usual.total_seconds(), started_at=F("ended_at") - self.usual
-        )
-        LockRun.objects.filter(name=self.lock).update(
-            duration=self.usual, started=F("ended") - self.usual
-        )
-        move_back(self.lock, timedelta(days=1))
+        move_back(self.lock, self.past.interval)
         start_to_hang(team[self.worker], self.lock)
-        move_back(self.lock, 4 * self.usual, but="lock_until")
+        move_ago(self.lock, 4 * self.past.usual, but="lock_until")
+        self.past.write()
 
 
 class Paused(Fault):
@@ -185,12 +203,16 @@ class Paused(Fault):
     title = "a pause has no end"
     lock = "shop.send_newsletter"
     kind = "paused"
+    past = EarlierRuns(lock, DAY, 3 * MINUTE, reach=8 * DAY)
 
     def make(self, team: Team) -> None:
+        run(team[CRON], self.lock, WELL, RAN)
+        move_ago(self.lock, 3 * HOUR)
         reason = "until the new template is approved"
         printed = io.StringIO()
         call_command("shedlock", "pause", self.lock, "--reason", reason, stdout=printed)
-        move_back(self.lock, timedelta(days=2))
+        move_back(self.lock, 2 * DAY)
+        self.past.write()
 
 
 class Requested(Fault):
@@ -202,7 +224,7 @@ class Requested(Fault):
 
     def make(self, team: Team) -> None:
         get_provider().request_run(self.lock, "maria", "the tax office asks for it")
-        move_back(self.lock, timedelta(minutes=25))
+        move_back(self.lock, 25 * MINUTE)
 
 
 class Unrecorded(Fault):
@@ -211,11 +233,15 @@ class Unrecorded(Fault):
     title = "the history can't be written"
     lock = "shop.archive_orders"
     kind = "history"
+    past = EarlierRuns(lock, HOUR, timedelta(seconds=22))
 
     def make(self, team: Team) -> None:
+        run(team[CRON], self.lock, WELL, RAN)
+        move_back(self.lock, self.past.interval)
         with history_away():
             run(team[CRON], self.lock, WELL, RAN)
-        move_back(self.lock, timedelta(minutes=45))
+        move_ago(self.lock, 45 * MINUTE)
+        self.past.write()
 
 
 class WrongClock(Fault):
@@ -255,6 +281,7 @@ class Incident:
         self.screen.title("Ten things go wrong, which takes a few seconds")
         for fault in FAULTS:
             fault.make(self.team)
+        put_in_order()
         self.screen.title("What is wrong, and the lock of its job")
         for fault in FAULTS:
             self.screen.write(LINE.format(fault.title, fault.shown_lock))
@@ -273,19 +300,6 @@ def start_to_hang(worker: Worker, job: str) -> None:
     worker.fire(job, HANG)
     began = JobRun.objects.filter(job=job, worker=worker.name)
     until(began.exists)
-
-
-def move_back(job: str, ago: timedelta, *, but: str = "") -> None:
-    """Act as if all that the tables have of the job had happened earlier."""
-    # See Note [Time that has to pass].
-    for model in (LockRecord, LockRun, LockAction):
-        columns = [
-            field.name
-            for field in model._meta.concrete_fields
-            if isinstance(field, models.DateTimeField) and field.name != but
-        ]
-        rows = model._default_manager.filter(name=job)
-        rows.update(**{column: F(column) - ago for column in columns})
 
 
 @contextmanager

@@ -103,6 +103,7 @@ JOBS = {
     "shop.make_thumbnails": make_thumbnails,
     "shop.pay_suppliers": pay_suppliers,
     "shop.rebuild_search": rebuild_search,
+    "shop.send_newsletter": send_newsletter,
     "shop.archive_orders": archive_orders,
 }
 """What the demo starts, by the names of the locks."""

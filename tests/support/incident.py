@@ -114,8 +114,8 @@ SIGNS = {
         *("shop.import_orders", "shop.send_mails", "shop.update_stock"),
     ),
     "a job hangs": sign(
-        "later ticks are skipped",
-        rf"for 3h as .* since the tick of {AT}",
+        "it usually takes 1m",
+        r"for 3h(\dm)? as ",
         rf"{SHEDLOCK} show shop\.sync_prices",
         Above("shedlock_running_seconds", 2 * 3600),
         "shop.sync_prices",
@@ -143,10 +143,10 @@ SIGNS = {
     ),
     "a job takes three times as long": sign(
         "it usually takes 25m",
-        "for 1h40m",
+        r"for 1h(39|4\d)m",
         rf"{SHEDLOCK} show shop\.rebuild_search",
         TimesAbove("shedlock_running_seconds", 3, "shedlock_usual_duration_seconds"),
-        "shop.rebuild_search",
+        *("shop.rebuild_search", "shop.sync_prices"),
     ),
     "a pause has no end": sign(
         "without an end",
@@ -186,6 +186,7 @@ class Reader(ABC):
     """Somebody or something that reads what the console reports."""
 
     name: ClassVar[str]
+    praise = "each fault once"
 
     def problems(self) -> Iterator[str]:
         """Return how its answer differs from the list of faults."""
@@ -274,7 +275,28 @@ class MetricsReader(Reader):
                 yield title if is_right else f"{each.metric} in {sorted(locks)}"
 
 
-READERS = (CheckReader(), MailReader(), PostReader(), ScreenReader(), MetricsReader())
+class HistoryReader(Reader):
+    """Reads the history, of which most runs are copies: could they have happened?"""
+
+    name, praise = "history", "all of it can be true"
+
+    def problems(self) -> Iterator[str]:
+        from tests.support.believable import contradictions
+
+        yield from contradictions(self.found())
+
+    def found(self) -> Iterable[Any]:
+        from django_shedlock.models import LockRecord, LockRun
+
+        assert LockRun.objects.count() > 1000
+        records = LockRecord.objects.filter(name__startswith="shop.")
+        return records.exclude(name="shop.export_taxes")  # which never ran
+
+
+READERS = (
+    *(CheckReader(), MailReader(), PostReader(), ScreenReader(), MetricsReader()),
+    HistoryReader(),
+)
 
 
 class Findings(HTMLParser):
@@ -415,7 +437,7 @@ def main() -> int:
         become_host_with_wrong_clock()
         for reader in READERS:
             problems = list(reader.problems())
-            print(f"{reader.name}: {'wrong' if problems else 'each fault once'}")
+            print(f"{reader.name}: {'wrong' if problems else reader.praise}")
             for problem in problems:
                 print(f"  {problem}")
             are_right = are_right and not problems

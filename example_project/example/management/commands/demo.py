@@ -122,7 +122,8 @@ def tell_how_to_see_incident(screen: Screen) -> None:
     ahead = int(WrongClock.ahead.total_seconds())
     screen.write(
         "\n  The tables say of most that it happened minutes or hours ago: the demo has"
-        "\n  moved the instants in their rows back, since nobody waits for a day."
+        "\n  moved the instants in their rows back, since nobody waits for a day. Most"
+        "\n  earlier runs are copies: each job ran once, and the demo copied that run."
     )
     screen.title("Look at it in another terminal, as on the host with the wrong clock")
     screen.write(f"  clock    export {CLOCK_VARIABLE}={ahead}")
