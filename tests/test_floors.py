@@ -28,6 +28,8 @@ def floors(groups: Iterable[str]) -> dict[str, set[str]]:
     lists = [project["dependencies"], *extras, *(GROUPS[group] for group in groups)]
     found: dict[str, set[str]] = defaultdict(set)
     for requirement in (Requirement(text) for texts in lists for text in texts):
+        if requirement.marker is not None and not requirement.marker.evaluate():
+            continue  # this Python can't have it
         bounds = {each.operator: each.version for each in requirement.specifier}
         found[canonicalize_name(requirement.name)].add(bounds.get(">=", "none"))
     return found
