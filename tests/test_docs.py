@@ -15,8 +15,17 @@ from docutils import nodes
 
 import django_shedlock
 from django_shedlock import ShedLockError, background, conf, signals, webhooks
-from django_shedlock.console.admin import actions, filters, past, rows
+from django_shedlock.console.admin import (
+    actions,
+    days,
+    duration_chart,
+    filters,
+    past,
+    rows,
+    strips,
+)
 from django_shedlock.console.admin.base import CappedPaginator
+from django_shedlock.console.admin.locks import LockRecordAdmin
 from django_shedlock.console.cli import telling
 from django_shedlock.console.links import RUNBOOK_URL
 from django_shedlock.console.monitoring import (
@@ -231,7 +240,12 @@ NUMBERS = {
     "the last 16,000 of its traceback": recording.TRACEBACK_MAX_LENGTH,
     "an action takes 200 locks": actions.SELECTED_LOCK_LIMIT,
     "the list counts at most 10,000": CappedPaginator.most,
-    "at most 200 locks that need attention": filters.LISTED_FINDING_LIMIT,
+    "the headline counts at most 200 locks": filters.LISTED_FINDING_LIMIT,
+    "gaps shorter than 20 minutes": strips.SHORTEST_LISTED_GAP.seconds / 60,
+    "only the newest 100,000 runs count": days.HOST_RUN_LIMIT,
+    "if the job has at most 60 runs a day": days.SINGLE_RUN_LIMIT,
+    "the chart has the last 30 runs": duration_chart.CHART_SLOT_COUNT,
+    "and the table the last 10": LockRecordAdmin.page_run_limit,
     "a list of more than 5,000 locks": rows.WHOLE_REFRESH_LOCK_LIMIT,
     "only in the newest 5,000 runs": past.SEARCHED_RUN_LIMIT,
     "the filter offers the last 14": filters.DayFilter.offered_days,
