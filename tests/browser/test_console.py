@@ -31,6 +31,10 @@ pytestmark = [
 
 PASSWORD = "console"
 NEARLY_THREE_HOURS = r"2h5\dm"
+RUNNING = ".shedlock-states a[href*='state=running']"
+"""The toolbar's link to the locks of running jobs, with their number."""
+BARS = ".shedlock-chart-durations .shedlock-mark"
+"""The last runs on a lock's page."""
 
 
 def make_user(*permissions: str) -> User:
@@ -127,7 +131,7 @@ def console(browser: Any, live_server: Any) -> Console:
 
 
 def test_operator_finds_the_stuck_job_and_frees_it(console: Console) -> None:
-    """From the list to the log: which job, on which host, since when, and free."""
+    """An operator learns which job is stuck, where and since when, and frees it."""
     console.log_in_by_hand(*ALL)
     console.open(LIST)
     states = console.texts("td.field-current_state")
@@ -139,19 +143,20 @@ def test_operator_finds_the_stuck_job_and_frees_it(console: Console) -> None:
         "running",
         "held",
     ]
-    console.find(".shedlock-count.shedlock-running").click()
+    console.find(RUNNING).click()
     console.until(lambda: len(console.texts("th.field-shown_name")) == 2)
     stuck = console.lock(STUCK).text
-    for clue in ("Runs too long", "web-2", r"\(4711\)", r"2h(\d+m)? ago"):
+    for clue in ("Runs too long", "web-2:4711", r"for 2h(\d+m)?", "usually takes"):
         assert re.search(clue, stuck)
     console.browser.find_element("link text", STUCK).click()
     console.until(lambda: "Last runs" in console.text(".shedlock-runs"))
-    assert len(console.find_all(".shedlock-bar")) == 15
+    assert len(console.find_all(BARS)) == 15
     console.find("button[value=release_selected]").click()
     console.until(lambda: "may still be running" in console.text("#content"))
     assert HOLDER in console.text("#content")
     assert state(STUCK) is LockState.RUNNING
     console.find("textarea[name=reason]").send_keys("node of web-2 is gone")
+    console.find("input[name=process_is_gone]").click()
     console.find("input[type=submit]").click()
     console.until(lambda: "is released" in console.text(".messagelist"))
     assert state(STUCK) is LockState.FREE
@@ -227,6 +232,7 @@ def test_name_with_markup_is_text(console: Console) -> None:
     console.find("button[value=release_selected]").click()
     console.until(lambda: HOSTILE in console.texts(".shedlock-held h2"))
     console.find("textarea[name=reason]").send_keys(HOSTILE)
+    console.find("input[name=process_is_gone]").click()
     console.find("input[type=submit]").click()
     console.until(lambda: HOSTILE in console.text(".messagelist"))
     assert state(HOSTILE) is LockState.FREE
@@ -241,6 +247,7 @@ def test_expired_confirmation_changes_nothing(console: Console) -> None:
     force_release(get_provider(), STUCK)
     take(STUCK)
     console.find("textarea[name=reason]").send_keys("too late")
+    console.find("input[name=process_is_gone]").click()
     console.find("input[type=submit]").click()
     console.until(lambda: "is not released" in console.text(".messagelist"))
     assert state(STUCK) is LockState.RUNNING
@@ -248,7 +255,7 @@ def test_expired_confirmation_changes_nothing(console: Console) -> None:
 
 
 def test_list_refreshes_itself(console: Console) -> None:
-    """New states come in; filter, selection and the place of the keyboard stay."""
+    """A refresh shows new states, and keeps filter, selection and keyboard focus."""
     console.log_in(*ALL)
     console.open(LIST, query="?last=succeeded")
     console.row("search.reindex").find_element("css selector", "input").click()
@@ -294,7 +301,7 @@ def test_new_lock_takes_no_focus_away(console: Console) -> None:
     focused = console.browser.switch_to.active_element.text
     console.refresh_soon()
     take("a.new")
-    console.until(lambda: console.text(".shedlock-running strong") == "3")
+    console.until(lambda: console.text(f"{RUNNING} strong") == "3")
     assert console.browser.switch_to.active_element.text == focused
     assert "a.new" not in console.texts("th.field-shown_name")
     run("document.activeElement.blur()")
@@ -302,7 +309,7 @@ def test_new_lock_takes_no_focus_away(console: Console) -> None:
 
 
 def test_lock_that_came_by_itself_can_be_selected(console: Console) -> None:
-    """It counts as the others do, alone and with all of them."""
+    """A lock that came by a refresh is counted as selected, alone and with all."""
     console.log_in(*ALL)
     console.open(LIST)
     console.until(lambda: STUCK in console.texts("th.field-shown_name"))
@@ -368,7 +375,7 @@ def test_pausing_counts_also_for_an_answer_on_its_way(console: Console) -> None:
 
 
 def test_refresh_can_be_paused(console: Console) -> None:
-    """Paused, the list stays as it is, until it is resumed."""
+    """A list that is paused stays as it is until somebody resumes it."""
     console.log_in(*ALL)
     console.open(LIST)
     console.find(".shedlock-refresh button").click()
@@ -411,7 +418,7 @@ window.fetch = (...given) => {
 
 
 def test_refresh_follows_the_time_of_the_last_answer(console: Console) -> None:
-    """The server has at least ten times as long to rest, and ten seconds."""
+    """The pause is ten times as long as the last answer took, at least ten seconds."""
     console.log_in(*ALL)
     console.open(LIST)
     run = console.browser.execute_script
@@ -455,13 +462,13 @@ def test_hidden_page_asks_nothing(console: Console) -> None:
 def test_long_list_refreshes_what_it_shows(
     console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """States change and new findings come in; new locks and numbers need a reload."""
+    """A long list refreshes its states and findings; all else needs a reload."""
     monkeypatch.setattr(rows, "WHOLE_REFRESH_LOCK_LIMIT", 3)
     console.log_in(*ALL)
     console.open(LIST)
     console.until(lambda: STUCK in console.texts("th.field-shown_name"))
     assert "Reload the page for new locks" in console.text(".shedlock-refresh")
-    running = console.text(".shedlock-running strong")
+    running = console.text(f"{RUNNING} strong")
     take("a.new")
     take("b.dead")
     expire("b.dead")
@@ -472,13 +479,13 @@ def test_long_list_refreshes_what_it_shows(
     console.until(lambda: "Updated" in console.text(".shedlock-refresh"))
     assert "free" in console.row(STUCK).text
     assert "a.new" not in console.texts("th.field-shown_name")
-    assert console.text(".shedlock-running strong") == running
+    assert console.text(f"{RUNNING} strong") == running
     console.open(LIST)
     console.until(lambda: "a.new" in console.texts("th.field-shown_name"))
 
 
 def test_refresh_that_fails_is_said_aloud(console: Console) -> None:
-    """The list stays, with a line that a screen reader reads, until it works again."""
+    """If a refresh fails, the list stays, and a screen reader reads a line about it."""
     console.log_in(*ALL)
     console.open(LIST)
     run = console.browser.execute_script
@@ -493,7 +500,7 @@ def test_refresh_that_fails_is_said_aloud(console: Console) -> None:
 
 
 def test_server_that_hangs_is_said_in_plain_sight(console: Console) -> None:
-    """The wait for it has a limit; the line stands where the reader has scrolled to."""
+    """The wait for a server is limited, and its end is shown where the reader is."""
     console.log_in(*ALL)
     console.open(LIST)
     run = console.browser.execute_script
@@ -537,7 +544,7 @@ def test_new_finding_is_announced(console: Console) -> None:
     console.browser.execute_script("document.activeElement.blur()")
     console.refresh_soon()
     region = console.find("[aria-live=polite]")
-    heard = "New findings: a.new: expired"
+    heard = "New findings: a.new: Expired"
     console.until(lambda: region.get_attribute("textContent") == heard)
 
 
@@ -552,14 +559,14 @@ def test_screen_reader_learns_which_lock(console: Console) -> None:
     assert f"Release… {STUCK}" in labels
     assert all(len(label.split()) > 1 for label in labels)
     console.open(CHANGE, STUCK)
-    console.until(lambda: bool(console.find_all(".shedlock-bar")))
+    console.until(lambda: bool(console.find_all(BARS)))
     for button in console.find_all(".shedlock-actions button"):
         assert button.get_attribute("aria-label").endswith(STUCK)
     assert not console.find_all("[role=img] a")
 
 
 def test_keyboard_alone_frees_a_lock(console: Console) -> None:
-    """Select, choose, confirm: all without a mouse."""
+    """A lock can be released without a mouse."""
     from selenium.webdriver.common.keys import Keys
 
     console.log_in(*ALL)
@@ -569,7 +576,10 @@ def test_keyboard_alone_frees_a_lock(console: Console) -> None:
     button.send_keys(Keys.ENTER)
     reason = console.find("textarea[name=reason]")
     console.browser.execute_script("arguments[0].focus()", reason)
-    reason.send_keys("gone", Keys.TAB, Keys.ENTER)
+    reason.send_keys("gone", Keys.TAB)
+    tick = console.browser.switch_to.active_element
+    tick.send_keys(Keys.SPACE, Keys.TAB)
+    console.browser.switch_to.active_element.send_keys(Keys.ENTER)
     console.until(lambda: "is released" in console.text(".messagelist"))
     assert state(STUCK) is LockState.FREE
 

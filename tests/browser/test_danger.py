@@ -25,7 +25,7 @@ CONFIRM = ".submit-row input[type=submit]"
 def test_only_what_confirms_a_release_is_filled(
     browser: Any, live_server: Any, theme: str
 ) -> None:
-    """What leads there has a red text: it is not the loudest, and not the first."""
+    """A button that leads to a release is last, with a red text on no colour."""
     console = Console(browser, live_server.url)
     console.log_in(*ALL)
     take("billing")

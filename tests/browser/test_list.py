@@ -1,9 +1,10 @@
-"""The lists fit: on each screen, in each language and theme, whatever the names."""
+"""The lists and the timeline fit each screen, language, theme and name."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -29,16 +30,25 @@ pytestmark = [
     pytest.mark.once,
 ]
 
+TIMELINE = "admin:django_shedlock_lockrecord_timeline"
 WIDTHS = (390, 1280, 1440, 1920)
 LANGUAGES = ("en", "de")
 THEMES = ("light", "dark")
 LONG = "tenants." + "averylongnamewithoutanyplacetobreak" * 6
 HOST = "billing-worker-7d9f8b6c5-x2k4q.eu-central-1.compute.internal"
 COLUMNS = {
-    LIST: ("shown_name", "current_state", "worker", "since", "lease", "shown_last_run"),
+    LIST: ("shown_name", "current_state", "last_day", "shown_last_run"),
     RUNS: ("ended_at", "lock", "how_it_ended", "took", "worker", "exception"),
 }
 """The columns that matter; "next_expected" has an own test."""
+LEAST_WIDTHS = {"current_state": 20}
+"""Of the columns, in pixels; 30 unless named here. A state may be a short word."""
+WORDS = """
+#result_list :is(.shedlock-badge, time, .field-cause, .shedlock-brief > *),
+.shedlock-holding, #shedlock-headline, .shedlock-toolbar > *,
+.shedlock-timeline tbody :is(th, td), .shedlock-legend
+"""
+"""What has no place to break inside a word."""
 
 CUT = """
 const width = document.documentElement.clientWidth;
@@ -47,10 +57,13 @@ const isCut = (box) => {
     return left < -0.5 || right > width + 0.5 || box.scrollWidth > box.clientWidth + 1;
 };
 const isShown = (box) => box.getClientRects().length > 0;
-const table = document.getElementById("result_list");
-const boxes = Array.from(table.querySelectorAll("tbody th, tbody td, summary > *"));
-if (getComputedStyle(table.tHead).position !== "absolute") {
-    boxes.push(...table.tHead.querySelectorAll("th"));
+const cells = "caption, tbody :is(th, td), .shedlock-brief > *, .shedlock-holding";
+const boxes = Array.from(document.querySelectorAll("#shedlock-headline"));
+for (const table of document.querySelectorAll("#result_list, .shedlock-timeline")) {
+    boxes.push(...table.querySelectorAll(cells));
+    if (getComputedStyle(table.tHead).position !== "absolute") {
+        boxes.push(...table.tHead.querySelectorAll("th"));
+    }
 }
 const isFolded = (box) => box.closest("details:not([open])");
 return boxes
@@ -64,14 +77,19 @@ return Array.from(document.querySelectorAll(column))
     .map((cell) => cell.getBoundingClientRect().width);
 """
 ORDER = r"""
-const cells = "since lease shown_last_run next_expected".split(" ");
+const cells = "last_day shown_last_run next_expected".split(" ");
 const selector = cells.map((name) => `#result_list tbody .field-${name}`).join();
 const found = [];
-for (const cell of document.querySelectorAll(selector)) {
+for (const cell of document.querySelectorAll(
+    `${selector}, .shedlock-brief, .shedlock-timeline tbody td`
+)) {
     const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
     while (texts.nextNode()) {
         const text = texts.currentNode;
-        const wanted = /\d+[dhms][\ddhms.]*|\d\d:\d\d-\d\d:\d\d/g;
+        if (text.parentElement.closest("svg")) {
+            continue;
+        }
+        const wanted = /\d+[dhms][\ddhms.]*|web-\d:\d+/g;
         for (const match of text.data.matchAll(wanted)) {
             const places = Array.from(match[0], (_, index) => {
                 const range = document.createRange();
@@ -86,46 +104,50 @@ for (const cell of document.querySelectorAll(selector)) {
 }
 return found;
 """
-
 BROKEN = r"""
 const found = [];
+const hasRoom = (element, rects) => {
+    let box = element;
+    while (["inline", "contents"].includes(getComputedStyle(box).display)) {
+        box = box.parentElement;
+    }
+    const wide = Array.from(rects).reduce((sum, each) => sum + each.width, 0);
+    return wide < box.clientWidth;
+};
 for (const box of document.querySelectorAll(arguments[0])) {
     const texts = document.createTreeWalker(box, NodeFilter.SHOW_TEXT);
     while (texts.nextNode()) {
         const text = texts.currentNode;
-        for (const word of text.data.matchAll(/\S+/g)) {
+        const around = text.parentElement;
+        if (!around.checkVisibility() || around.closest("svg")) {
+            continue;
+        }
+        for (const word of text.data.matchAll(/[^\s\/-]+-?/g)) {
             const range = document.createRange();
             range.setStart(text, word.index);
             range.setEnd(text, word.index + word[0].length);
-            const tops = Array.from(range.getClientRects(), (line) => line.top);
-            found.push({word: word[0], isBroken: new Set(tops).size > 1});
+            const rects = range.getClientRects();
+            const isBroken = new Set(Array.from(rects, (line) => line.top)).size > 1;
+            const isWrong = isBroken && hasRoom(around, rects);
+            found.push({word: word[0], isBroken: isWrong});
         }
     }
 }
 return found;
 """
-
-
-PAIRS = r"""
-const left = (text, wanted) => {
-    const range = document.createRange();
-    const match = text.data.match(wanted);
-    range.setStart(text, match.index);
-    range.setEnd(text, match.index + match[0].length);
-    return range.getBoundingClientRect().left;
-};
-return Array.from(document.querySelectorAll("#result_list .field-since"), (cell) => {
-    const walker = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
-    const texts = [];
-    while (walker.nextNode()) {
-        texts.push(walker.currentNode);
-    }
-    const duration = /\d+[dhms]/;
-    const clock = /\d\d:\d\d-\d\d:\d\d/;
-    return [duration, clock].map((wanted) =>
-        left(texts.find((text) => wanted.test(text.data)), wanted),
-    );
-});
+"""The words in these boxes; one that is wider than its line may be broken."""
+LINES = """
+return Array.from(document.querySelectorAll("summary.shedlock-brief"))
+    .map((line) => ["strong", "span > time", "span > bdi"].map(
+        (each) => line.querySelector(`:scope > ${each}`),
+    ))
+    .filter((parts) => parts.every(Boolean))
+    .map((parts) => parts.map((part) => part.getBoundingClientRect().right));
+"""
+"""Where the label, the time and the process of each finding begin from the right."""
+HOURS = """
+return Array.from(document.querySelectorAll(".shedlock-timeline-hosts text"))
+    .map((each) => [each.textContent, each.getBoundingClientRect().left]);
 """
 DIRECTIONS = """
 const shown = "#shedlock-answers dd bdi[dir], #shedlock-answers dd time[dir=ltr]";
@@ -165,6 +187,14 @@ def screen(browser: Any, live_server: Any) -> Iterator[Screen]:
         locked_at=DatabaseNow() - 3 * HOUR,
         lock_until=DatabaseNow() - MINUTE,
     )
+    busy = f"{HOST}:4712:6b86b273ff34fce1"
+    LockRecord.objects.create(
+        name="exports.all",
+        locked_by=busy,
+        locked_at=DatabaseNow() - MINUTE,
+        lock_until=DatabaseNow() + HOUR,
+        open_run=busy,
+    )
     end_run(
         LONG,
         RunOutcome.FAILED,
@@ -181,9 +211,10 @@ def screen(browser: Any, live_server: Any) -> Iterator[Screen]:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-@pytest.mark.parametrize("page", [LIST, RUNS])
+@pytest.mark.parametrize("page", [LIST, RUNS, TIMELINE])
 def test_no_column_is_cut(screen: Screen, page: str, language: str) -> None:
-    """Names wrap, and each cell is within its column and within the screen."""
+    """Each cell is within its column, and no word that fits is broken."""
+    add_run("job", RunOutcome.SUCCEEDED, trigger=Trigger.RETRY.value)
     with override_settings(LANGUAGE_CODE=language):
         screen.open(page)
     assert screen.run("return document.documentElement.lang") == language
@@ -192,22 +223,10 @@ def test_no_column_is_cut(screen: Screen, page: str, language: str) -> None:
         screen.resize(width)
         assert screen.run("return innerWidth") == width
         assert screen.run(CUT) == [], (theme, width)
-        for column in COLUMNS[page]:
-            assert min(filter(None, screen.run(SIZES, column))) > 30, (width, column)
-
-
-@pytest.mark.parametrize("language", LANGUAGES)
-@pytest.mark.parametrize("page", [LIST, RUNS])
-def test_no_word_is_broken(screen: Screen, page: str, language: str) -> None:
-    """A state, an outcome, what started a run, a day: each is on one line."""
-    add_run("job", RunOutcome.SUCCEEDED, trigger=Trigger.RETRY.value)
-    for width in (390, 1280):
-        screen.resize(width)
-        with override_settings(LANGUAGE_CODE=language):
-            screen.open(page)
-        words = screen.run(
-            BROKEN, "#result_list :is(.shedlock-badge, time, .field-cause)"
-        )
+        for column in COLUMNS.get(page, ()):
+            narrowest = min(filter(None, screen.run(SIZES, column)))
+            assert narrowest > LEAST_WIDTHS.get(column, 30), (width, column)
+        words = screen.run(BROKEN, WORDS)
         assert len(words) > 10
         assert [each["word"] for each in words if each["isBroken"]] == [], width
 
@@ -223,20 +242,26 @@ def test_name_has_room_beside_the_sidebar(screen: Screen) -> None:
 
 @needs_gettext
 def test_pages_read_from_right_to_left(screen: Screen, tmp_path: Path) -> None:
-    """Sentences run to the left, 2h5m and 21:05-06:00 to the right; nothing is cut."""
+    """Sentences run to the left, 2h5m and web-2:99 to the right; nothing is cut."""
     with right_to_left(tmp_path):
-        screen.open(LIST)
-        for width in (1280, 390):
-            screen.resize(width)
-            assert screen.run(CUT) == [], width
-            shown = screen.run(ORDER)
-            assert len(shown) > 10
-            assert [each["text"] for each in shown if not each["isInOrder"]] == []
-        assert screen.run("return document.documentElement.dir") == "rtl"
-        assert turned("running") in screen.text("#result_list")
-        pairs = screen.run(PAIRS)
-        assert len(pairs) > 5
-        assert all(duration > clock for duration, clock in pairs), pairs
+        for page, least in ((LIST, 10), (TIMELINE, 2)):
+            screen.open(page)
+            assert screen.run("return document.documentElement.dir") == "rtl"
+            for width in (390, 1280):
+                screen.resize(width)
+                assert screen.run(CUT) == [], (page, width)
+                shown = screen.run(ORDER)
+                assert len(shown) > least
+                assert [each["text"] for each in shown if not each["isInOrder"]] == []
+            if page == TIMELINE:
+                hours = screen.run(HOURS)
+                assert len(hours) == 4
+                assert hours == sorted(hours, key=itemgetter(1))
+            else:
+                assert turned("running") in screen.text("#result_list")
+                lines = screen.run(LINES)
+                assert len(lines) > 3
+                assert lines == [sorted(parts, reverse=True) for parts in lines]
         screen.open(CHANGE, STUCK)
         assert turned("running") in screen.text("#shedlock-answers")
         directions = screen.run(DIRECTIONS)
@@ -255,7 +280,7 @@ def test_phone_shows_no_empty_cell(screen: Screen, page: str) -> None:
 
 
 def test_phone_shows_a_run_by_its_outcome(screen: Screen) -> None:
-    """The outcome comes first, its lock beside it, and the rest below."""
+    """The card of a run begins with its outcome, the lock beside it, the rest below."""
     screen.resize(390)
     screen.open(RUNS)
     card = screen.find("#result_list tbody tr")
@@ -271,7 +296,7 @@ def test_phone_shows_a_run_by_its_outcome(screen: Screen) -> None:
 
 
 def test_filters_are_folded(screen: Screen) -> None:
-    """They take no room of the list until somebody unfolds them."""
+    """The filters take no room from the list until somebody unfolds them."""
     screen.open(LIST)
     assert not screen.find(".shedlock-filters ul").is_displayed()
     screen.find(".shedlock-filters > summary").click()
@@ -282,7 +307,7 @@ def test_filters_are_folded(screen: Screen) -> None:
 
 
 def test_functions_of_two_apps_are_told_apart(screen: Screen) -> None:
-    """Where there is no room for the path, it goes on below, after a dot."""
+    """A path that is too long for its cell continues below, after a dot."""
     names = {"cron:shop.jobs.nightly", "cron:billing.jobs.nightly"}
     for name in names:
         pause(name)
@@ -290,22 +315,28 @@ def test_functions_of_two_apps_are_told_apart(screen: Screen) -> None:
     assert names <= set(screen.texts("th.field-shown_name"))
 
 
-def test_sentence_is_not_cut(screen: Screen) -> None:
-    """A finding is read to its end, which says what to do, without a click."""
+def test_finding_is_a_line_that_unfolds(screen: Screen) -> None:
+    """The line of a finding is whole, and a click shows the sentence and its advice."""
     screen.open(LIST)
-    told = screen.lock(STUCK).text
-    assert "If it hangs, end its process, then release the lock." in told
-    assert "python manage.py shedlock release" not in told
+    stuck = screen.lock(STUCK)
+    assert "usually takes" in stuck.text
+    assert "end its process" not in stuck.text
+    assert "python manage.py shedlock show" not in stuck.text
     hidden = """
-        return Array.from(document.querySelectorAll(".shedlock-findings summary span"))
+        return Array.from(document.querySelectorAll(".shedlock-brief > *"))
             .filter((box) => box.scrollWidth > box.clientWidth + 1
                 || box.scrollHeight > box.clientHeight + 1).length
     """
     assert screen.run(hidden) == 0
+    stuck.find_element("css selector", "summary").click()
+    told = screen.lock(STUCK).text
+    assert "Its job has run for 2h" in told
+    assert "If it hangs, end its process, then release the lock." in told
+    assert "python manage.py shedlock show" in told
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-@pytest.mark.parametrize("page", [LIST, RUNS, ACTIONS, CHANGE])
+@pytest.mark.parametrize("page", [LIST, RUNS, ACTIONS, CHANGE, TIMELINE])
 def test_no_header_breaks_inside_a_word(
     screen: Screen, page: str, language: str
 ) -> None:

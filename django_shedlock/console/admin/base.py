@@ -94,7 +94,10 @@ class ConsoleAdmin(AnyModelAdmin):
 
     class Media:
         css: ClassVar[dict[str, list[str]]] = {
-            "all": [f"shedlock_console/{e}.css" for e in ("console", "list", "lock")]
+            "all": [
+                f"shedlock_console/{each}.css"
+                for each in ("console", "charts", "list", "lock")
+            ]
         }
 
     @tells_failure

@@ -11,11 +11,12 @@ from django.utils import timezone
 from django.utils.functional import Promise
 from django.utils.html import escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
-from django.utils.text import Truncator
-from django.utils.translation import gettext, pgettext
+from django.utils.text import Truncator, capfirst
+from django.utils.translation import gettext, pgettext, pgettext_lazy
 
 from django_shedlock.admin import OUTCOME_LABELS, STATE_LABELS, TRIGGER_LABELS
 from django_shedlock.clocks import local_text
+from django_shedlock.console.monitoring.findings import Finding
 from django_shedlock.console.monitoring.kinds import Kind
 from django_shedlock.durations import format_measured, format_rough
 from django_shedlock.locks.lock import split_identity
@@ -36,6 +37,8 @@ Column = Callable[[object, ShownRow], object]
 
 EMPTY_CELL = mark_safe('<span class="shedlock-nothing">-</span>')
 """The layout for narrow screens hides it."""
+LONGEST_EXACT_AGE = timedelta(minutes=10)
+"""Of a longer time a list shows no seconds."""
 LISTED_MESSAGE_MAX_LENGTH = 120
 """Characters of an exception's message in a list."""
 
@@ -45,6 +48,19 @@ FINDING_LABELS: dict[str, ShownText] = {
     if kind not in {Kind.UNREACHABLE, Kind.SILENT, Kind.CLOCK, Kind.MORE}
 }
 """Kinds of findings in a lock, in their order."""
+STORE_LABELS: dict[str, ShownText] = {
+    Kind.SILENT: pgettext_lazy("shedlock", "scheduler silent"),
+    Kind.CLOCK: pgettext_lazy("shedlock", "wrong clock"),
+    Kind.HISTORY: pgettext_lazy("shedlock", "history"),
+    Kind.UNREACHABLE: pgettext_lazy("shedlock", "unreachable"),
+}
+"""Kinds of findings in a store."""
+
+
+def finding_label(finding: Finding) -> str:
+    """Return what such a finding is called in the list."""
+    known = STORE_LABELS if finding.lock is None else FINDING_LABELS
+    return capfirst(str(known.get(finding.kind, finding.kind)))
 
 
 def shown(cell: str, **context: object) -> SafeString:
@@ -185,6 +201,22 @@ def ago(age: timedelta, moment: datetime) -> SafeString:
     """Return how long ago that was, and when."""
     text = pgettext("shedlock", "%(age)s ago")
     return with_instant(filled_in(text, age=format_rough(age)), moment, age)
+
+
+def coarse(duration: timedelta) -> str:
+    """Return a length of time for lists, without seconds from ten minutes on."""
+    if duration >= LONGEST_EXACT_AGE:
+        duration -= duration % timedelta(minutes=1)
+    return format_rough(duration)
+
+
+def distance(
+    sentence: str, duration: timedelta, moment: datetime, key: str = "age"
+) -> SafeString:
+    """Return the sentence with the ``duration``, and the instant as its tooltip."""
+    html = '<time datetime="{}" title="{}" class="shedlock-nowrap">{}</time>'
+    text = filled_in(sentence, **{key: coarse(duration)})
+    return format_html(html, local(moment).isoformat(), local_text(moment), text)
 
 
 def length(duration: timedelta | None) -> str:

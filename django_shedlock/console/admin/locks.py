@@ -5,20 +5,32 @@ from typing import Any, ClassVar
 
 from django.contrib.admin import ListFilter, ModelAdmin
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
-from django.contrib.admin.views.main import ChangeList
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.admin.views.main import ERROR_FLAG, PAGE_VAR, ChangeList
+from django.core.exceptions import PermissionDenied
 from django.db import Error
 from django.db.models import Model
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path
+from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext, gettext_lazy, pgettext_lazy
+from django.utils.text import capfirst
+from django.utils.translation import gettext, gettext_lazy, pgettext, pgettext_lazy
 
 from django_shedlock.admin import LockStateFilter
 from django_shedlock.console.admin import filters, labels, rows
 from django_shedlock.console.admin.actions import OperatorActions
-from django_shedlock.console.admin.base import tells_failure, with_parts
-from django_shedlock.console.admin.charts import make_chart, statistics_of
+from django_shedlock.console.admin.addresses import Addresses
+from django_shedlock.console.admin.base import has_nul, tells_failure, with_parts
+from django_shedlock.console.admin.duration_chart import (
+    CHART_SLOT_COUNT,
+    duration_chart,
+    statistics_of,
+)
 from django_shedlock.console.admin.past import LockRunAdmin, audit_log_of, last_runs
+from django_shedlock.console.admin.timeline import timeline_of
 from django_shedlock.console.links import has_catch_up
 from django_shedlock.console.models import LockAction
 from django_shedlock.console.monitoring.evidence import Problem
@@ -49,9 +61,7 @@ class LockRecordAdmin(OperatorActions):
     list_display: tuple[str, ...] = (
         "shown_name",
         "current_state",
-        "worker",
-        "since",
-        "lease",
+        "last_day",
         "shown_last_run",
         "next_expected",
     )
@@ -71,7 +81,7 @@ class LockRecordAdmin(OperatorActions):
     change_form_template: ClassVar[str] = (
         "admin/shedlock_console/lockrecord/change_form.html"
     )
-    page_run_limit = 30
+    page_run_limit = 10
 
     class Media:
         js: ClassVar[tuple[str, ...]] = (
@@ -89,20 +99,14 @@ class LockRecordAdmin(OperatorActions):
         rows.state,
         "urgency",
     )
-    worker: labels.Column[LockRecord] = labels.column(
-        pgettext_lazy("shedlock", "host"), rows.worker, "locked_by"
-    )
-    since: labels.Column[LockRecord] = labels.column(
-        pgettext_lazy("shedlock", "since"), rows.since, "locked_at"
-    )
-    lease: labels.Column[LockRecord] = labels.column(
-        pgettext_lazy("shedlock", "lease"), rows.lease, "lock_until"
+    last_day: labels.Column[LockRecord] = labels.column(
+        pgettext_lazy("shedlock", "last 24 hours"), rows.last_day, "locked_at"
     )
     shown_last_run: labels.Column[LockRecord] = labels.column(
         pgettext_lazy("shedlock", "last run"), rows.last_run, "ended_at"
     )
     next_expected: labels.Column[LockRecord] = labels.column(
-        pgettext_lazy("shedlock", "next expected"), rows.next_expected
+        pgettext_lazy("shedlock", "next run"), rows.next_expected
     )
 
     @wraps(ModelAdmin.action_checkbox)
@@ -144,39 +148,93 @@ class LockRecordAdmin(OperatorActions):
         if done := self.carry_out_confirmed(request):
             return done
         response = super().changelist_view(request, extra_context)
-        parts: tuple[str, ...] = ("attention", "locks")
+        parts: tuple[str, ...] = ("headline", "attention", "locks")
         context = getattr(response, "context_data", None)
         if context and "cl" in context:
-            aliases, here = provider_aliases(), filters.database_providers()
             changelist: rows.LockList = context["cl"]
-            provider = filters.admin_provider(request)
             offered = self.offered(request).values()
             if not changelist.is_partial:
-                parts = ("attention", "states", "locks", "pages")
-                context |= {
-                    "shedlock_states": changelist.state_counts(),
-                    "shedlock_is_long": changelist.is_long,
-                }
+                parts = ("headline", "attention", "states", "locks", "pages")
+                context |= self._counts(changelist)
+            context |= self._verdict(request, changelist)
             context |= {
-                # The page has its own words for locks that are left out.
-                "shedlock_of_store": [
-                    each
-                    for each in changelist.attention.of_store
-                    if each.kind is not Kind.MORE
-                ],
-                "shedlock_has_locks": changelist.is_partial or bool(changelist.tally),
-                "shedlock_attention": changelist.attention_counts(),
-                "shedlock_attention_limit": filters.LISTED_FINDING_LIMIT,
-                "shedlock_provider": filters.query_of(provider.alias),
-                "shedlock_is_complete": changelist.attention.is_complete,
-                "shedlock_others": [alias for alias in aliases if alias not in here],
-                "shedlock_is_database": bool(here),
-                "shedlock_has_catch_up": has_catch_up(),
+                # The headline changes with each refresh, and the title does not.
+                "title": capfirst(str(self.opts.verbose_name_plural)),
+                "shedlock_is_long": not changelist.is_partial and changelist.is_long,
                 "shedlock_heads": changelist.heads(),
                 "shedlock_rows": changelist.rows(
                     request, offered, has_runs=self._shows_runs(request)
                 ),
             }
+        return with_parts(request, response, *parts)
+
+    def _counts(self, changelist: rows.LockList) -> dict[str, object]:
+        """Return what the pages show of all locks."""
+        return {
+            "shedlock_states": changelist.state_counts(),
+            "shedlock_zone": timezone.get_current_timezone_name(),
+        }
+
+    def _verdict(
+        self, request: HttpRequest, changelist: rows.LockList
+    ) -> dict[str, object]:
+        """Return what the pages say above the locks."""
+        aliases, here = provider_aliases(), filters.database_providers()
+        headline = changelist.headline()
+        # The page has its own words for locks that are left out.
+        of_store = [
+            each for each in changelist.attention.of_store if each.kind is not Kind.MORE
+        ]
+        chosen = changelist.get_query_string(remove=[PAGE_VAR])
+        return {
+            "shedlock_headline": headline,
+            "shedlock_of_store": rows.finding_lines(of_store, changelist.clock),
+            "shedlock_has_locks": changelist.is_partial or bool(changelist.tally),
+            "shedlock_attention_limit": filters.LISTED_FINDING_LIMIT,
+            "shedlock_provider": filters.query_of(
+                filters.admin_provider(request).alias
+            ),
+            "shedlock_is_complete": changelist.attention.is_complete,
+            "shedlock_others": [alias for alias in aliases if alias not in here],
+            "shedlock_is_database": bool(here),
+            "shedlock_has_catch_up": has_catch_up(),
+            "shedlock_has_runs": self._shows_runs(request),
+            "shedlock_chosen": "" if chosen == "?" else chosen,
+        }
+
+    def get_urls(self) -> list[URLPattern]:
+        """Return the addresses of the pages, the timeline among them."""
+        view = self.admin_site.admin_view(self.timeline_view)
+        name = f"{self.opts.app_label}_{self.opts.model_name}_timeline"
+        return [path("timeline/", view, name=name), *super().get_urls()]
+
+    @tells_failure
+    def timeline_view(self, request: HttpRequest) -> HttpResponse:
+        """Show the last 24 hours of hosts, and of the locks that the list chooses."""
+        if not (self.has_view_permission(request) and self._shows_runs(request)):
+            raise PermissionDenied
+        if has_nul(request):
+            return HttpResponseRedirect(f"{request.path}?{ERROR_FLAG}=1")
+        try:
+            changelist: Any = self.get_changelist_instance(request)
+        except IncorrectLookupParameters:
+            return HttpResponseRedirect(f"{request.path}?{ERROR_FLAG}=1")
+        context = {
+            **self.admin_site.each_context(request),
+            "opts": self.opts,
+            "cl": changelist,
+            "media": self.media,
+            "subtitle": filters.subtitle_of(request),
+            "shedlock_is_long": changelist.is_long,
+            "shedlock_is_timeline": True,
+            **self._counts(changelist),
+            **self._verdict(request, changelist),
+            "title": pgettext("shedlock", "Timeline"),
+            **timeline_of(request, changelist, self.admin_site.name),
+        }
+        template = "admin/shedlock_console/lockrecord/timeline.html"
+        response = TemplateResponse(request, template, context)
+        parts = ("headline", "attention", "states", "timeline_rows", "pages")
         return with_parts(request, response, *parts)
 
     def get_fieldsets(
@@ -231,9 +289,12 @@ class LockRecordAdmin(OperatorActions):
         }
         if runs is not None:
             recent = runs[: self.page_run_limit]
+            addresses = Addresses(self.admin_site.name, provider.alias)
             context |= {
                 "shedlock_runs": LockRunAdmin.cells(recent, LockRunAdmin.of_lock),
-                "shedlock_chart": make_chart(recent, status, default_grace()),
+                "shedlock_durations": duration_chart(
+                    runs[:CHART_SLOT_COUNT], status, default_grace(), addresses
+                ),
                 "shedlock_statistics": statistics_of(runs),
             }
         response = super().render_change_form(request, context, *args, **kwargs)

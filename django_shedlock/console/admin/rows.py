@@ -1,23 +1,29 @@
 """What the console shows of locks: rows of their list, and facts of a lock's page."""
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from django.contrib.admin.templatetags.admin_list import result_headers, results
 from django.contrib.admin.views.main import ORDER_VAR, ChangeList
 from django.db import models
-from django.db.models import Case, Count, QuerySet, Value, When
+from django.db.models import Case, Count, Q, QuerySet, Value, When
 from django.http import HttpRequest
 from django.utils.functional import cached_property
 from django.utils.html import format_html
-from django.utils.safestring import SafeString
+from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import pgettext
 
 from django_shedlock.admin import STATE_LABELS
-from django_shedlock.clocks import aware
+from django_shedlock.clocks import aware, host_now
 from django_shedlock.console.admin import filters, labels
 from django_shedlock.console.admin.base import is_refresh
+from django_shedlock.console.admin.days import DayReader
+from django_shedlock.console.admin.headline import Headline, NextRun, headline_of
+from django_shedlock.console.admin.strips import SHORTEST_LISTED_GAP, Strip
+from django_shedlock.console.monitoring.briefs import Brief
+from django_shedlock.console.monitoring.findings import Finding
 from django_shedlock.console.monitoring.inspection import is_unusual
 from django_shedlock.console.monitoring.kinds import Kind
 from django_shedlock.console.monitoring.search import Attention, Search, default_grace
@@ -28,6 +34,8 @@ from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.pauses import Pause
 from django_shedlock.locks.status import LockState, LockStatus
 from django_shedlock.models import LockRecord, LockRun
+from django_shedlock.providers.base import LockProvider
+from django_shedlock.sql.fields import DatabaseNow
 
 SHOWN_FIELD = "shedlock_shown"
 """The field of a refresh that has the names of the locks which its page shows."""
@@ -56,6 +64,46 @@ def buttons(actions: Collection[type[Action]], status: LockStatus) -> list[Butto
         Button(each.name, each.label, each.remark(status), each.is_dangerous)
         for each in actions
     ]
+
+
+LASTING_KINDS = {Kind.SILENT, Kind.OVERDUE, Kind.LONG, Kind.PAUSED}
+"""What goes on until somebody ends it; other findings are about an event."""
+HOLDER_KINDS = {Kind.EXPIRED, Kind.LONG, Kind.PAUSED}
+"""Findings that name the holder of the lock, and since when it has the lock."""
+
+
+@dataclass(frozen=True)
+class FindingLine:
+    """A finding as one line of the list, at an instant of the store's ``clock``."""
+
+    finding: Finding
+    clock: datetime
+
+    @property
+    def label(self) -> str:
+        """What it is."""
+        return labels.finding_label(self.finding)
+
+    @property
+    def brief(self) -> Brief:
+        """Who, and what it means."""
+        return self.finding.brief
+
+    @property
+    def since(self) -> SafeString | str:
+        """For how long, or how long ago, with the instant as a tooltip."""
+        since = self.finding.brief.since
+        if since is None:
+            return ""
+        text = pgettext("shedlock", "%(age)s ago")
+        if self.finding.kind in LASTING_KINDS:
+            text = pgettext("shedlock", "for %(age)s")
+        return labels.distance(text, aware(self.clock) - aware(since), since)
+
+
+def finding_lines(findings: Iterable[Finding], clock: datetime) -> list[FindingLine]:
+    """Return a line for each finding."""
+    return [FindingLine(finding, clock) for finding in findings]
 
 
 class LockList(ChangeList):
@@ -121,20 +169,36 @@ class LockList(ChangeList):
         # A subclass shows only some of the locks.
         return set(self.locks.filter(pk__in=names).values_list("pk", flat=True))
 
-    def attention_counts(self) -> list[tuple[str, labels.ShownText, int]]:
-        """Return how many locks of this list need attention, all and by kind."""
-        counts = []
-        for kind, label in filters.AttentionFilter.labels.items():
-            names = self.in_trouble.intersection(filters.names_of(self.attention, kind))
-            if names:
-                counts.append((str(kind), label, len(names)))
-        return counts
+    def headline(self) -> Headline:
+        """
+        Return what is wrong with the locks of this list, and how many are well.
+
+        The locks of a long list are not counted, and no next run is looked for.
+        """
+        mine = {
+            name: findings
+            for name, findings in self.attention.findings.items()
+            if name in self.in_trouble
+        }
+        is_counted = not self.is_partial and not self.is_long
+        total = sum(locks for *_, locks in self.tally) if is_counted else None
+        acknowledged = self.attention.acknowledged
+        is_well = not (mine or self.attention.of_store or self.attention.acknowledged)
+        next_run = self._next_run() if is_well and is_counted else None
+        return headline_of(self.attention.of_store, mine, total, acknowledged, next_run)
+
+    def _next_run(self) -> NextRun | None:
+        owed = self.locks.filter(due_at__gt=DatabaseNow())
+        owed = owed.exclude(Q(state=LockState.PAUSED.value))
+        for record in owed.order_by("due_at", "name")[:1]:
+            return NextRun(record.name, record.due_at, record.status.clock)
+        return None
 
     def state_counts(self) -> list[tuple[str, labels.ShownText, int]]:
         """
         Return how many locks of this list are in each state.
 
-        Expired locks with that finding are left out: ``attention_counts()`` has them.
+        Expired locks with that finding are left out: the headline has them.
         """
         in_state: Counter[str] = Counter()
         for state, _, locks in self.tally:
@@ -162,7 +226,7 @@ class LockList(ChangeList):
     ) -> list[dict[str, object]]:
         """Return the rows of the page: cells, findings, and actions that help."""
         provider, shown_rows = filters.admin_provider(request), []
-        records, found = list(self.result_list), dict(self.attention.findings)
+        records, found = self.records, dict(self.attention.findings)
         others = [record.pk for record in records if record.pk not in found]
         if not self.attention.is_complete:
             found |= Search().of_locks(provider, others)
@@ -180,6 +244,15 @@ class LockList(ChangeList):
             for each in set().union(*helpful.values())
             if each.command_instead(provider, "")
         }
+        if has_runs:
+            self._read_strips(provider)
+        for record in records:
+            kinds = {
+                finding.kind
+                for finding in found.get(record.pk, [])
+                if not finding.params.get("is_taken")  # by another service
+            }
+            record.is_holder_told = bool(kinds & HOLDER_KINDS)  # type: ignore[attr-defined]
         for record, cells in zip(records, results(self), strict=True):
             findings = found.get(record.pk, [])
             cures = [each for each in helpful[record.pk] if each not in useless]
@@ -188,13 +261,38 @@ class LockList(ChangeList):
                 {
                     "name": record.pk,
                     "cells": cells,
-                    "findings": findings,
+                    "lines": finding_lines(findings, record.status.clock),
                     "cures": buttons(cures, record.status),
                     "bad_run": next(filter(None, row_keys), None) if has_runs else None,
-                    "request": request_of(record.status),
+                    "request": self._request_of(record, findings),
                 }
             )
         return shown_rows
+
+    @property
+    def records(self) -> list[LockRecord]:
+        """The locks of this page."""
+        return list(self.result_list)
+
+    @property
+    def clock(self) -> datetime:
+        """The store's clock when the page's locks were read."""
+        return next((record.status.clock for record in self.records), host_now())
+
+    def _read_strips(self, provider: LockProvider) -> None:
+        """Give each lock of this page its last 24 hours."""
+        # Django reads the rows once: these are the objects of which it shows cells.
+        records = self.records
+        names = [record.name for record in records]
+        day = DayReader(provider, self.clock, default_grace()).day(names)
+        for record in records:
+            strip = Strip(record.status, day, shortest_gap=SHORTEST_LISTED_GAP)
+            record.strip = strip  # type: ignore[attr-defined]
+
+    def _request_of(self, record: LockRecord, findings: Sequence[Finding]) -> str:
+        """Return who asks for a run, unless a finding says so."""
+        is_found = any(finding.kind is Kind.REQUEST for finding in findings)
+        return "" if is_found else request_of(record.status)
 
 
 def name(record: LockRecord) -> SafeString:
@@ -205,6 +303,55 @@ def name(record: LockRecord) -> SafeString:
 def state(record: LockRecord) -> SafeString:
     """Return the lock's state in its colour."""
     return labels.state_badge(record.status.state)
+
+
+def last_day(record: LockRecord) -> SafeString:
+    """Return the lock's last 24 hours and, unless it is free, who holds it."""
+    strip: Strip | None = getattr(record, "strip", None)
+    picture = labels.EMPTY_CELL if strip is None else strip.chart().drawn()
+    if record.status.state is LockState.FREE:
+        return picture
+    told = (
+        lease(record) if getattr(record, "is_holder_told", False) else holding(record)
+    )
+    if not told:
+        return picture
+    html = '<div class="shedlock-holding">{}</div>{}'
+    return format_html(html, told, picture if strip is not None else "")
+
+
+def holding(record: LockRecord) -> SafeString:
+    """Return who holds the lock, for how long, and what is left of the lease."""
+    status = record.status
+    if status.state is LockState.HELD_AT_LEAST:
+        text = pgettext("shedlock", "kept for %(time)s by lock_at_least_for")
+        return labels.filled_in(text, time=format_left(status.remaining))
+    if status.state is LockState.EXPIRED:
+        over = aware(status.clock) - aware(status.lock_until)
+        text = pgettext("shedlock", "%(holder)s, lease over for %(time)s")
+        holder, time = labels.holder_of(status.locked_by), format_rough(over)
+        return labels.filled_in(text, holder=holder, time=time)
+    if status.pause is not None:
+        until = labels.filled_in(pgettext("shedlock", "until it is resumed"))
+        left = until if status.is_endless else _left(status)
+        return format_html("{}, {}", worker(record), left)
+    text = pgettext("shedlock", "%(holder)s for %(time)s")
+    holder = labels.holder_of(status.locked_by)
+    held = labels.filled_in(text, holder=holder, time=format_rough(status.held_for))
+    return format_html("{}, {}", held, lease(record))
+
+
+def lease(record: LockRecord) -> SafeString:
+    """Return how much of the lease of a running job is used; empty for others."""
+    if record.status.state is not LockState.RUNNING:
+        return mark_safe("")
+    meter = labels.lease_meter(record.lease_used)
+    return format_html("{} {}", meter, _left(record.status))
+
+
+def _left(status: LockStatus) -> SafeString:
+    text = pgettext("shedlock", "%(remaining)s left")
+    return labels.filled_in(text, remaining=format_rough(status.remaining))
 
 
 def worker(record: LockRecord) -> SafeString:
@@ -225,20 +372,6 @@ def since(record: LockRecord) -> SafeString:
     return labels.ago(age, record.locked_at)
 
 
-def lease(record: LockRecord) -> SafeString:
-    """Return how much of the lease is used, and how long the lock stays held."""
-    status = record.status
-    if not status.state.is_held:
-        return labels.EMPTY_CELL
-    if status.is_endless:
-        return labels.filled_in(pgettext("shedlock", "until it is resumed"))
-    text = pgettext("shedlock", "%(remaining)s left")
-    left = labels.filled_in(text, remaining=format_rough(status.remaining))
-    return format_html(
-        "{} <span>{}</span>", labels.lease_meter(record.lease_used), left
-    )
-
-
 def last_run(record: LockRecord) -> SafeString:
     """Return how the last run ended, and how long it took."""
     job = record.status.job
@@ -252,6 +385,16 @@ def last_run(record: LockRecord) -> SafeString:
 
 def next_expected(record: LockRecord) -> SafeString:
     """Return how far away the next tick is, and when it is."""
+    status = record.status
+    if status.next_tick is None:
+        return labels.EMPTY_CELL
+    until = status.next_tick - aware(status.clock)
+    text = pgettext("shedlock", "in %(time)s")
+    return labels.distance(text, until, status.next_tick, "time")
+
+
+def next_tick(record: LockRecord) -> SafeString:
+    """Return how far away the next tick is, and when it is, for a lock's page."""
     status = record.status
     if status.next_tick is None:
         return labels.EMPTY_CELL
@@ -285,7 +428,7 @@ def facts_of(record: LockRecord, runs: Sequence[LockRun]) -> dict[str, object]:
         "usual": labels.isolated(labels.length(job.usual_duration)),
         "is_unusual": is_unusual(status),
         "meter": labels.lease_meter(record.lease_used),
-        "next_tick": next_expected(record),
+        "next_tick": next_tick(record),
         "overdue_since": None if late is None else labels.instant(late),
     }
     if record.heartbeat_at:

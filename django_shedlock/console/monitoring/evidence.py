@@ -145,6 +145,14 @@ class Problem:
         return cls(f"database {using!r}: {describe(error)}")
 
 
+@dataclass(frozen=True)
+class PausedTime:
+    """A time in which a job was paused; ``ended`` is ``None`` if no end is known."""
+
+    began: datetime
+    ended: datetime | None
+
+
 class Past:
     """
     What the history of a provider, and the audit log beside it, say of its locks.
@@ -173,8 +181,38 @@ class Past:
         newest = mine.order_by("-pk")
         found: dict[str, list[LockAction]] = {}
         for some in batches(sorted(names)):
-            for action in self._read(newest.filter(name__in=some)):
+            for action in self.read(newest.filter(name__in=some)):
                 found.setdefault(action.name, []).append(action)
+        return found
+
+    def pauses(
+        self, names: Collection[str], since: datetime
+    ) -> dict[str, list[PausedTime]]:
+        """
+        Return when these jobs were paused after ``since``, the oldest time first.
+
+        One statement.
+        """
+        ends = {ActionKind.RESUME, ActionKind.RELEASE}
+        changes = LockAction.objects.filter(
+            name__in=names,
+            provider=self._provider.alias,
+            kind__in=[ActionKind.PAUSE, *ends],
+            result=ActionResult.DONE,
+            ended__gte=since,
+        )
+        found: dict[str, list[PausedTime]] = {}
+        # An operator may wait for the end of a run: the pause begins after that.
+        told = changes.order_by("pk").values_list("name", "kind", "ended", "until")
+        for name, kind, ended, until in self.read(told):
+            pauses, moment = found.setdefault(name, []), aware(ended)
+            former = pauses[-1] if pauses else None
+            if former and (former.ended is None or former.ended > moment):
+                pauses[-1] = PausedTime(former.began, moment)
+            elif not former and kind == ActionKind.RESUME:  # it began before
+                pauses.append(PausedTime(since, moment))
+            if kind == ActionKind.PAUSE:
+                pauses.append(PausedTime(moment, until and aware(until)))
         return found
 
     def rows(self, runs: Collection[str]) -> dict[str, LockRun]:
@@ -187,7 +225,7 @@ class Past:
         return {
             row.locked_by: row
             for some in batches(sorted(runs))
-            for row in self._read(told.filter(locked_by__in=some))
+            for row in self.read(told.filter(locked_by__in=some))
         }
 
     def rivals(self, losses: Mapping[str, LockRun]) -> dict[str, LockRun]:
@@ -207,7 +245,7 @@ class Past:
         mine = LockRun.objects.filter(beside, provider=self._provider.alias)
         told = mine.defer("exception_message", "exception_traceback")
         found: dict[str, LockRun] = {}
-        for row in self._read(told.order_by("started")[:RIVAL_ROW_LIMIT]):
+        for row in self.read(told.order_by("started")[:RIVAL_ROW_LIMIT]):
             found.setdefault(losses[row.name].locked_by, row)
         return found
 
@@ -221,7 +259,7 @@ class Past:
         return dict(
             row
             for some in batches(sorted(runs))
-            for row in self._read(known.filter(locked_by__in=some))
+            for row in self.read(known.filter(locked_by__in=some))
         )
 
     def scheduled_runs(
@@ -243,14 +281,15 @@ class Past:
         if since is not None:
             mine = mine.filter(ended__gt=since)
         told = mine.only("name", "locked_by", "started")
-        return self._read(told.order_by("-ended")[:SCHEDULED_RUN_LIMIT])
+        return self.read(told.order_by("-ended")[:SCHEDULED_RUN_LIMIT])
 
     def oldest_end(self) -> datetime | None:
         """Return when the oldest run ended; ``None`` if there is none."""
         ends = LockRun.objects.order_by("ended").values_list("ended", flat=True)
-        return next((aware(ended) for ended in self._read(ends[:1])), None)
+        return next((aware(ended) for ended in self.read(ends[:1])), None)
 
-    def _read(self, rows: QuerySet[Model, R]) -> list[R]:
+    def read(self, rows: QuerySet[Model, R]) -> list[R]:
+        """Return these rows of the provider's history; none if it can't be read."""
         using = self._provider.history_database
         if using is None or self.problem is not None:
             return []

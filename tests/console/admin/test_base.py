@@ -149,12 +149,12 @@ class TestStoreIsAway:
 
 @pytest.mark.django_db
 def test_refresh_gets_the_parts_of_the_page_alone(viewer: Client) -> None:
-    """There is the list with its counters and pages, but nothing around it."""
+    """There is the list with its headline, states and pages, but nothing around it."""
     take("billing")
     page = viewer.get(reverse(LIST), **REFRESH).content.decode()
-    for part in ("attention", "states", "locks", "pages"):
+    for part in ("headline", "attention", "states", "locks", "pages"):
         assert page.count(f'id="shedlock-{part}"') == 1
-    assert page.count("data-shedlock-refresh>") == 4
+    assert page.count("data-shedlock-refresh>") == 5
     assert "billing" in page
     assert "<html" not in page
     assert "<form" not in page

@@ -17,7 +17,7 @@ from django.db import connection
 from django.test import Client, override_settings
 from django.test.utils import CaptureQueriesContext
 from django.urls import path, reverse
-from django.utils.html import escape
+from django.utils.text import capfirst
 from django.utils.translation import override
 
 from django_shedlock.beat.catch_up import note_catch_up
@@ -30,11 +30,11 @@ from django_shedlock.models import LockRecord, LockRecordQuerySet
 from django_shedlock.providers import get_provider
 from django_shedlock.sql.compiling import Select
 from django_shedlock.sql.fields import DatabaseNow
-from tests.console.admin.test_locks import age, counters, names, told
+from tests.console.admin.test_locks import age, names, scene, told
 from tests.support import scenes
 from tests.support.commands import call
 from tests.support.last_runs import end_run
-from tests.support.lateness import be_overdue
+from tests.support.lateness import be_on_time, be_overdue
 from tests.support.locks import add_run, expire, pause, state, take
 from tests.support.operators import (
     ALL,
@@ -94,33 +94,37 @@ def without_durations(text: str) -> str:
 
 @pytest.mark.usefixtures("incident")
 def test_list_says_what_check_says(viewer: Client) -> None:
-    """Each finding is below its lock in the words of ``shedlock check``."""
+    """Each finding is a line below its lock, with the words of ``shedlock check``."""
     page = viewer.get(reverse(LIST))
     said = Search(timedelta(minutes=5)).attention(get_provider()).findings
-    assert list(told(page)) == list(said)
-    html = page.content.decode()
-    shown = without_durations(html)
-    for [finding] in said.values():
-        assert without_durations(escape(finding.sentence)) in shown
-    assert ">python manage.py shedlock show h.expired</code>" in html
+    shown = {lock.name: lock for lock in scene(page).locks}
+    assert [name for name, lock in shown.items() if lock.lines] == list(said)
+    for name, [finding] in said.items():
+        [line], [details] = shown[name].lines, shown[name].details
+        assert line.startswith(f"{capfirst(str(finding.kind.label))} ")
+        assert without_durations(line).endswith(
+            without_durations(f"· {finding.brief.meaning}")
+        )
+        assert without_durations(finding.sentence) in without_durations(details)
+        assert finding.command in details
+    [details] = shown["h.expired"].details
+    assert "python manage.py shedlock show h.expired" in details
 
 
 @pytest.mark.usefixtures("incident")
 def test_list_counts_what_needs_somebody(viewer: Client) -> None:
-    """All of it, and each kind."""
-    assert counters(viewer.get(reverse(LIST))) == [
-        ("any", 6),
-        ("overdue", 1),
-        ("failed", 1),
-        ("expired", 1),
-        ("long", 1),
-        ("lost", 1),
-        ("abandoned", 1),
-        ("running", 2),
-        ("paused", 1),
-        ("held at least", 1),
-        ("free", 5),
-    ]
+    """The headline counts each kind, and the locks that are well."""
+    shown = scene(viewer.get(reverse(LIST)))
+    assert shown.choices == {
+        "overdue": "1 job overdue",
+        "failed": "1 job failed",
+        "expired": "1 lock expired",
+        "long": "1 job runs too long",
+        "lost": "1 lock was lost",
+        "abandoned": "1 run never reported its end",
+    }
+    assert shown.headline == f"{', '.join(shown.choices.values())} · 4 well"
+    assert shown.states == {"running": 2, "paused": 1, "held at least": 1, "free": 5}
 
 
 @pytest.mark.each_store
@@ -137,57 +141,66 @@ def test_list_can_be_filtered_by_what_needs_somebody(
 
 
 def test_calm_list_says_so(viewer: Client) -> None:
-    """Nobody has to search what is not there."""
+    """The headline says that all jobs are well, and which one runs next."""
     take("billing")
-    page = viewer.get(reverse(LIST))
-    assert counters(page) == [("running", 1)]
-    assert "Nothing needs attention" in page.content.decode()
+    shown = scene(viewer.get(reverse(LIST)))
+    assert (shown.headline, shown.choices) == ("1 job, all well.", {})
+    assert shown.states == {"running": 1}
+    take("cleanup").release()
+    be_on_time("cleanup")
+    headline = scene(viewer.get(reverse(LIST))).headline
+    assert re.fullmatch(r"All 2 jobs are well\. Next: cleanup in \d+h\w*", headline)
 
 
 @pytest.mark.each_store
 def test_acknowledged_expired_lock_is_counted_by_its_state(viewer: Client) -> None:
-    """It needs nobody, but it is neither held nor free: two locks are two."""
+    """An acknowledged expired lock is neither wrong nor well, and counts as expired."""
     for name in ("known", "new"):
         take(name)
         expire(name)
-    assert counters(viewer.get(reverse(LIST))) == [("any", 2), ("expired", 2)]
+    shown = scene(viewer.get(reverse(LIST)))
+    assert (shown.headline, shown.states) == ("2 locks expired", {})
     call("acknowledge", "known", "--reason", "it is looked at")
-    found, by_state = [("any", 1), ("expired", 1)], ("expired", 1)
-    assert counters(viewer.get(reverse(LIST))) == [*found, by_state]
+    shown = scene(viewer.get(reverse(LIST)))
+    assert shown.headline == "1 lock expired · 1 acknowledged"
+    assert shown.states == {"expired": 1}
     # The run is still open, but another service has acquired the lock since.
     take("new")
     LockRecord.objects.filter(name="new").update(open_run="web-1:7:gone")
-    assert {by_state, ("running", 1)} <= {*counters(viewer.get(reverse(LIST)))[2:]}
+    assert scene(viewer.get(reverse(LIST))).states == {"expired": 1, "running": 1}
 
 
 @pytest.mark.each_store
 @pytest.mark.usefixtures("few")
 def test_list_of_too_many_is_not_calm(viewer: Client) -> None:
-    """Of the locks that are left out nobody knows whether they need attention."""
+    """No job is said to be well if locks were left out of the search."""
     for name in ("a", "b", "c"):
         take(name)
         expire(name)
-    assert "Nothing needs attention" not in viewer.get(reverse(LIST)).content.decode()
+    assert "well." not in scene(viewer.get(reverse(LIST))).headline
     for name in ("a", "b", "c"):
         call("acknowledge", name, "--reason", "it is looked at")
-    page = viewer.get(reverse(LIST)).content.decode()
-    assert "most urgent locks are counted" in page
-    assert "Nothing needs attention" not in page
+    page = viewer.get(reverse(LIST))
+    assert "most urgent locks are counted" in page.content.decode()
+    assert scene(page).headline == "more than 2 locks may need attention"
 
 
 @pytest.mark.usefixtures("incident", "few")
 def test_counters_of_many_are_bounded(viewer: Client) -> None:
     """
-    An overdue job comes first, and then the bad ends that are longest ago.
+    A long list counts overdue jobs first, then the bad ends that are longest ago.
 
     Each lock on the page has its findings all the same.
     """
     page = viewer.get(reverse(LIST))
-    assert counters(page)[:3] == [("any", 2), ("overdue", 1), ("lost", 1)]
+    shown = scene(page)
+    assert shown.choices == {"overdue": "1 job overdue", "lost": "1 lock was lost"}
+    assert shown.headline == (
+        "1 job overdue, 1 lock was lost · more than 2 locks may need attention"
+    )
     html = page.content.decode()
-    assert "<strong>2+</strong>" in html
     assert "Only the 2 most urgent locks are counted and filtered here" in html
-    assert ("expired", 1) in counters(page)  # which is none of these two
+    assert shown.states["expired"] == 1  # which is none of these two
     assert sorted(name[0] for name in told(page)) == list("efghij")
 
 
@@ -207,15 +220,10 @@ def partial_view(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_counters_count_only_what_the_admin_shows(viewer: Client) -> None:
     """A subclass that shows some of the locks counts these alone."""
     page = viewer.get(reverse(LIST))
-    assert counters(page) == [
-        ("any", 2),
-        ("lost", 1),
-        ("abandoned", 1),
-        ("running", 1),
-        ("paused", 1),
-        ("held at least", 1),
-        ("free", 3),
-    ]
+    shown = scene(page)
+    assert list(shown.choices) == ["lost", "abandoned"]
+    assert shown.headline == f"{', '.join(shown.choices.values())} · 4 well"
+    assert shown.states == {"running": 1, "paused": 1, "held at least": 1, "free": 3}
     assert [name[0] for name in told(page)] == list("fe")
 
 
@@ -223,30 +231,33 @@ def test_lock_without_a_record_is_not_counted(viewer: Client) -> None:
     """A failed run whose lock was deleted is in the history alone."""
     add_run("gone", RunOutcome.FAILED)
     take("billing")
-    assert counters(viewer.get(reverse(LIST))) == [("running", 1)]
+    shown = scene(viewer.get(reverse(LIST)))
+    assert (shown.headline, shown.choices) == ("1 job, all well.", {})
+    assert shown.states == {"running": 1}
 
 
 @pytest.mark.usefixtures("incident")
 def test_attention_is_searched_once(viewer: Client) -> None:
-    """Order, filter, counters and rows share one search."""
+    """Order, filter, headline and rows share one search."""
     queries: dict[str, int] = {}
     for choice in ("any", "lost"):
         viewer.get(reverse(LIST), {"attention": choice})
         with CaptureQueriesContext(connection) as captured:
             viewer.get(reverse(LIST), {"attention": choice})
         queries[choice] = len(statements(captured))
-    assert queries["any"] == queries["lost"] < 18
+    assert queries == {"any": 14, "lost": 14}
 
 
 @pytest.mark.each_store
 @pytest.mark.parametrize("locks", [10, 100])
 @pytest.mark.parametrize("query", ["", "?attention=any", "?last=failed", "?q=job"])
 @pytest.mark.usefixtures("incident")
-def test_list_is_eleven_statements_at_most(locks: int, query: str) -> None:
+def test_list_is_thirteen_statements_at_most(locks: int, query: str) -> None:
     """
-    With two of session and user, however many locks there are, and of which kind.
+    That is with two of session and user, for any number and kind of locks.
 
-    One of them looks up the runs to which the page links.
+    One of them looks up the runs to which the page links, and three read the last 24
+    hours of the page's locks.
     """
     for number in range(locks - 10):
         take(f"job-{number}").release()
@@ -260,7 +271,7 @@ def test_list_is_eleven_statements_at_most(locks: int, query: str) -> None:
         page = root.get(reverse(LIST) + query)
     has_links = any(row["bad_run"] for row in page.context["shedlock_rows"])
     assert has_links is (query != "?q=job" or locks > 10)
-    assert len(statements(captured)) <= 11, statements(captured)
+    assert len(statements(captured)) <= 13, statements(captured)
     if not query:
         assert page.context["cl"].result_count == LockRecord.objects.count() == locks
 
@@ -297,8 +308,8 @@ REFRESH: Any = {"headers": {"X-Shedlock-Refresh": "yes"}}
     "query",
     ["", "?attention=any", "?last=failed", "?state=expired", "?q=job-2", "?p=60"],
 )
-def test_list_of_thousands_is_fifteen_statements_at_most(query: str) -> None:
-    """Those of session, user and permissions count; so do those of its refresh."""
+def test_list_of_thousands_is_sixteen_statements_at_most(query: str) -> None:
+    """A list and its refresh need so many, with those of session and permissions."""
     viewer = operator(*ALL)
     address = reverse(LIST) + query
     page: Any = viewer.get(address)
@@ -306,12 +317,12 @@ def test_list_of_thousands_is_fifteen_statements_at_most(query: str) -> None:
         page = viewer.get(address)
     assert len(page.context["shedlock_rows"]) == 50
     assert len(told(page)) == 50
-    assert len(statements(captured)) <= 15, statements(captured)
+    assert len(statements(captured)) <= 16, statements(captured)
     shown = {rows.SHOWN_FIELD: names(page)}
     with CaptureQueriesContext(connection) as captured:
         parts: Any = viewer.post(address, shown, **REFRESH)
     assert len(told(parts)) == 50
-    assert len(statements(captured)) <= 15, statements(captured)
+    assert len(statements(captured)) <= 16, statements(captured)
 
 
 def ids_to_refresh(page: Any) -> list[str]:
@@ -329,15 +340,17 @@ def test_refresh_of_a_long_list_is_a_part(
     monkeypatch.setattr(rows, "WHOLE_REFRESH_LOCK_LIMIT", 9)
     page = viewer.get(reverse(LIST))
     assert "data-shedlock-long" in page.content.decode()
-    assert ids_to_refresh(page) == ["shedlock-attention", "shedlock-locks"]
+    assert ids_to_refresh(page) == [
+        "shedlock-headline",
+        "shedlock-attention",
+        "shedlock-locks",
+    ]
     shown = {rows.SHOWN_FIELD: ["a.free", "h.expired", "gone"]}
     with CaptureQueriesContext(connection) as captured:
         parts: Any = viewer.post(reverse(LIST), shown, **REFRESH)
     assert ids_to_refresh(parts) == ids_to_refresh(page)
     assert [name[0] for name in names(parts)] == list("jihgfea")
-    assert counters(page)[:7] == [
-        (choice, locks) for choice, _, locks in parts.context["shedlock_attention"]
-    ]
+    assert scene(parts).headline == scene(page).headline
     of_all = [
         sql
         for sql in statements(captured)
@@ -362,11 +375,11 @@ def test_refresh_of_a_long_list_keeps_to_it(
 
 
 def test_list_of_expired_locks_is_not_empty(viewer: Client) -> None:
-    """They are counted as what needs attention, so no state has a counter."""
+    """Expired locks are counted as what needs attention, not by their state."""
     take("billing")
     expire("billing")
     page = viewer.get(reverse(LIST))
-    assert counters(page) == [("any", 1), ("expired", 1)]
+    assert (scene(page).headline, scene(page).states) == ("1 lock expired", {})
     assert "There are no locks yet" not in page.content.decode()
 
 
@@ -493,7 +506,7 @@ def test_acknowledged_end_has_no_link(viewer: Client) -> None:
     facts = fact_of(Kind.FAILED, failed.locked_by)
     add_action("billing", kind=ActionKind.ACKNOWLEDGE, facts=facts)
     [row] = viewer.get(reverse(LIST)).context["shedlock_rows"]
-    assert [finding.kind for finding in row["findings"]] == [Kind.OVERDUE]
+    assert [line.finding.kind for line in row["lines"]] == [Kind.OVERDUE]
     assert row["bad_run"] is None
 
 

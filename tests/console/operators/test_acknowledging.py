@@ -360,7 +360,8 @@ def test_admin_acknowledges() -> None:
     page = client.get(reverse(CHANGE, args=["job"])).content.decode()
     assert "Acknowledged by operator at" in page
     assert "the pod is gone" in page
-    assert client.get(reverse(LIST)).context["shedlock_attention"] == []
+    headline = client.get(reverse(LIST)).context["shedlock_headline"]
+    assert (list(headline.parts), headline.rest) == ([], "1 acknowledged")
 
 
 def test_permission_is_its_own() -> None:

@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 
-from django_shedlock.console.admin.charts import (
+from django_shedlock.console.admin.addresses import Addresses
+from django_shedlock.console.admin.charts import Mark
+from django_shedlock.console.admin.duration_chart import (
     CHART_SLOT_COUNT,
     GAP_TICK_LIMIT,
-    Mark,
-    make_chart,
+    MISSED,
+    DurationChart,
+    duration_chart,
     statistics_of,
 )
 from django_shedlock.locks.configuration import ZERO
@@ -68,11 +71,14 @@ def lock(
     )
 
 
-def chart_of(runs: Sequence[LockRun], status: LockStatus | None = None) -> Any:
-    return make_chart(runs, status or lock(), ZERO)
+def chart_of(
+    runs: Sequence[LockRun], status: LockStatus | None = None
+) -> DurationChart:
+    addresses = Addresses("admin", "default")
+    return duration_chart(runs, status or lock(), ZERO, addresses)
 
 
-def chart_until(end: datetime, runs: Sequence[LockRun]) -> Any:
+def chart_until(end: datetime, runs: Sequence[LockRun]) -> DurationChart:
     """Return the chart of an hourly job, whose runs are looked for until then."""
     return chart_of(runs, lock(clock=end, schedule=HOURLY))
 
@@ -83,17 +89,23 @@ def runs_at(*hours: float) -> list[LockRun]:
     return [run(1, started=midnight + hour * HOUR) for hour in reversed(hours)]
 
 
-def labels(chart: dict[str, Any]) -> list[str]:
+def labels(chart: DurationChart) -> list[str]:
     """Return the gaps by their ticks, and a bar for each run, the oldest first."""
-    return [mark.ticks or "bar" for mark in chart["marks"]]
+    return [mark.note if mark.kind == MISSED else "bar" for mark in chart.chart.marks]
 
 
-def bars(chart: dict[str, Any]) -> list[Mark]:
-    return [mark for mark in chart["marks"] if mark.bar]
+def bars(chart: DurationChart) -> list[Mark]:
+    return [mark for mark in chart.chart.marks if mark.kind != MISSED]
 
 
-def gaps(chart: dict[str, Any]) -> list[str]:
-    return [mark.title for mark in chart["marks"] if mark.ticks]
+def gaps(chart: DurationChart) -> list[str]:
+    return [mark.title for mark in chart.chart.marks if mark.kind == MISSED]
+
+
+def usual_place(chart: DurationChart) -> float | None:
+    """Return where the line of the usual duration is, in percent from the top."""
+    places = [line.place for line in chart.chart.levels if line.kind == "usual"]
+    return places[0] if places else None
 
 
 def test_bars_are_as_high_as_the_runs_took_long() -> None:
@@ -101,19 +113,21 @@ def test_bars_are_as_high_as_the_runs_took_long() -> None:
     chart = chart_of([run(10), run(20, "failed"), run(5)])
     assert [bar.height for bar in bars(chart)] == [25, 100, 50]
     assert [bar.top for bar in bars(chart)] == [75, 0, 50]
-    lefts = [mark.left for mark in chart["marks"]]
+    lefts = [mark.left for mark in chart.chart.marks]
     assert lefts == pytest.approx([90, 93.3, 96.7], abs=0.1)
-    assert [bar.bar and bar.bar.is_bad for bar in bars(chart)] == [False, True, False]
-    assert chart["longest"] == "20.0s"
+    assert [bar.note for bar in bars(chart)] == ["", "✕", ""]
+    assert chart.has_bad_end
+    assert chart.scale_text == "20.0s"
     assert bars(chart)[1].title == "2026-03-02 06:00:00-06:00: failed after 20.0s"
 
 
 def test_a_bar_is_as_wide_in_each_chart() -> None:
     """One run does not fill the chart, and many do not become thinner."""
     few, many = chart_of([run(1)]), chart_of([run(1)] * (CHART_SLOT_COUNT + 5))
-    assert few["bar_width"] == many["bar_width"]
+    widths = {bar.width for bar in [*bars(few), *bars(many)]}
+    assert len(widths) == 1
     assert len(bars(many)) == CHART_SLOT_COUNT
-    assert many["marks"][0].left == pytest.approx(0)
+    assert bars(many)[0].left == pytest.approx(0)
 
 
 def test_shortest_run_can_be_seen() -> None:
@@ -136,8 +150,8 @@ def test_hung_run_leaves_the_others_their_height() -> None:
     assert hung.title.endswith("succeeded after 7h")
     assert {bar.height for bar in others} == {50, 75, 100}
     assert not any(bar.is_cut for bar in others)
-    assert (chart["scale"], chart["half"], chart["longest"]) == ("40.0s", "20.0s", "7h")
-    assert chart["has_cut"]
+    assert (chart.scale_text, chart.half_text, hung.note) == ("40.0s", "20.0s", "7h")
+    assert chart.has_cut
 
 
 def test_normal_runs_beside_a_hung_one_are_not_cut() -> None:
@@ -147,7 +161,7 @@ def test_normal_runs_beside_a_hung_one_are_not_cut() -> None:
     hung = lock(LockState.RUNNING, clock=NOON, locked_at=NOON - 48 * MINUTE, usual=103)
     chart = chart_of([run(each) for each in seconds], hung)
     assert [bar.title[-10:] for bar in bars(chart) if bar.is_cut] == ["48m so far"]
-    assert chart["scale"] == "1m48s"
+    assert chart.scale_text == "1m48s"
     assert max(bar.height for bar in bars(chart) if not bar.is_cut) == 100
 
 
@@ -164,7 +178,7 @@ def test_bar_that_fits_is_not_cut() -> None:
     """A run that took twice as long as the others is drawn in their scale."""
     chart = chart_of([run(60), run(61), run(120)])
     assert [bar.height for bar in bars(chart)] == [100, 50.8, 50]
-    assert not chart["has_cut"]
+    assert not chart.has_cut
 
 
 def test_running_job_is_drawn_with_its_elapsed_time() -> None:
@@ -174,9 +188,8 @@ def test_running_job_is_drawn_with_its_elapsed_time() -> None:
     assert [bar.height for bar in bars(chart)] == [100, 50]
     [_, running] = bars(chart)
     assert running.title == "2026-03-02 05:59:00-06:00: running for 1m so far"
-    assert running.bar
-    assert running.bar.row is None
-    assert not chart["has_bad_end"]
+    assert running.page == ""
+    assert not chart.has_bad_end
 
 
 def test_expired_run_has_a_full_bar() -> None:
@@ -190,7 +203,7 @@ def test_expired_run_has_a_full_bar() -> None:
     [_, expired] = bars(chart)
     assert expired.height == 100
     assert expired.title == "2026-03-02 02:00:00-06:00: expired"
-    assert chart["has_bad_end"]
+    assert chart.has_bad_end
 
 
 @pytest.mark.parametrize(
@@ -233,28 +246,28 @@ def test_abandoned_run_has_a_full_bar() -> None:
     chart = chart_of([run(None, "abandoned"), run(7)])
     assert [bar.height for bar in bars(chart)] == [100, 100]
     assert bars(chart)[1].title == "2026-03-02 06:00:00-06:00: abandoned"
-    assert chart["has_bad_end"]
+    assert chart.has_bad_end
 
 
 def test_chart_of_nothing_finished() -> None:
     """Without any duration there is no longest run, and no error."""
     chart = chart_of([run(None, "abandoned")])
-    assert (len(bars(chart)), chart["longest"]) == (1, "0ms")
-    assert chart["usual_top"] is None
+    assert (len(bars(chart)), chart.scale_text) == (1, "0ms")
+    assert usual_place(chart) is None
 
 
 def test_usual_duration_is_a_line() -> None:
     """It has room also if all the runs that are shown were shorter."""
-    assert chart_of([run(20)], lock(usual=5.0))["usual_top"] == 75
-    assert chart_of([run(20)], lock(usual=40.0))["usual_top"] == 0
+    assert usual_place(chart_of([run(20)], lock(usual=5.0))) == 75
+    assert usual_place(chart_of([run(20)], lock(usual=40.0))) == 0
     assert bars(chart_of([run(20)], lock(usual=40.0)))[0].height == 50
-    assert chart_of([run(20)])["usual_top"] is None
+    assert usual_place(chart_of([run(20)])) is None
 
 
 def test_dates_stand_below_the_ends() -> None:
     """The oldest run has a date only if its bar is near the left edge."""
-    assert len(chart_of([run(1)] * CHART_SLOT_COUNT)["dates"]) == 2
-    assert len(chart_of([run(1)] * 3)["dates"]) == 1
+    assert len(chart_of([run(1)] * CHART_SLOT_COUNT).dates) == 2
+    assert len(chart_of([run(1)] * 3).dates) == 1
 
 
 def test_missed_ticks_are_a_gap() -> None:
@@ -334,14 +347,14 @@ def test_gap_of_an_interval_counts_its_ticks(schedule: Any, ticks: str | None) -
 def test_no_gap_is_drawn_before_the_oldest_run() -> None:
     """What was before it is not known."""
     assert labels(chart_until(NOON - 3 * HOUR, runs_at(9))) == ["bar"]
-    assert chart_until(NOON, [])["marks"] == []
+    assert labels(chart_until(NOON, [])) == []
 
 
 def test_gaps_and_bars_share_the_slots() -> None:
     """There are never more of them than have room."""
     chart = chart_until(NOON, runs_at(*range(0, 24, 2)) * 3)
-    assert len(chart["marks"]) == CHART_SLOT_COUNT
-    assert any(mark.ticks for mark in chart["marks"])
+    assert len(chart.chart.marks) == CHART_SLOT_COUNT
+    assert gaps(chart)
 
 
 def test_success_rate_is_of_all_runs() -> None:
