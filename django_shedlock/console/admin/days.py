@@ -65,7 +65,7 @@ class Span:
 
     @property
     def last_began(self) -> datetime:
-        """When its last run began, or at the latest: of counted runs nobody knows."""
+        """When its last run began; counted runs began at the latest when they ended."""
         return self.began if self.runs == 1 else self.ended
 
     def is_adjacent(self, later: "Span") -> bool:

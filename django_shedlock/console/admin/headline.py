@@ -58,8 +58,8 @@ def headline_of(
     """
     Return the headline for these findings of a store and of its locks.
 
-    ``total`` is the number of its locks, if they were counted. Of ``acknowledged`` ones
-    somebody knows all findings: they are neither wrong nor well.
+    ``total`` is the number of its locks, if they were counted. The
+    ``acknowledged`` locks are neither wrong nor well.
     """
     counts: dict[Kind, int] = {}
     for finding in of_store:

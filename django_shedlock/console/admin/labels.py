@@ -38,7 +38,7 @@ Column = Callable[[object, ShownRow], object]
 EMPTY_CELL = mark_safe('<span class="shedlock-nothing">-</span>')
 """The layout for narrow screens hides it."""
 LONGEST_EXACT_AGE = timedelta(minutes=10)
-"""Of a longer time a list shows no seconds."""
+"""Lists show longer times without seconds."""
 LISTED_MESSAGE_MAX_LENGTH = 120
 """Characters of an exception's message in a list."""
 

@@ -355,7 +355,7 @@ def _left(status: LockStatus) -> SafeString:
 
 
 def worker(record: LockRecord) -> SafeString:
-    """Return where the lock was acquired last; of a pause, who and why."""
+    """Return where the lock was acquired last or, if it is paused, by whom and why."""
     if not record.locked_by:
         return labels.EMPTY_CELL
     pause = Pause.parse(record.locked_by)  # which may have ended
@@ -384,7 +384,7 @@ def last_run(record: LockRecord) -> SafeString:
 
 
 def next_expected(record: LockRecord) -> SafeString:
-    """Return how far away the next tick is, and when it is."""
+    """Return how far away the next tick is, with the instant as a tooltip."""
     status = record.status
     if status.next_tick is None:
         return labels.EMPTY_CELL

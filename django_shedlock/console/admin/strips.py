@@ -145,7 +145,7 @@ class Strip:
 
     @cached_property
     def gaps(self) -> list[tuple[datetime, datetime, Gap]]:
-        """Return the times without a run in which there were ticks."""
+        """The times without a run in which there were ticks."""
         schedule = self.status.schedule
         if schedule is None:
             return []

@@ -54,8 +54,8 @@ class Attention:
 
     ``of_store`` are the findings of the store itself. ``findings`` are those of each
     lock, the most urgent first. Unless it ``is_complete``, there may be further locks,
-    which are not more urgent. ``acknowledged`` counts the locks of which somebody knows
-    all findings.
+    which are not more urgent. ``acknowledged`` counts the locks whose findings are all
+    acknowledged.
     """
 
     findings: dict[str, list[Finding]]
