@@ -77,13 +77,14 @@ def pages(count: int) -> dict[str, str]:
     """Return the addresses to measure with this number of runs."""
     from django.urls import reverse
 
-    from tests.support.operators import CHANGE, LIST, RUNS
+    from tests.support.operators import CHANGE, LIST, RUNS, TIMELINE
 
     runs = reverse(RUNS)
     return {
         "locks": reverse(LIST),
         "locks, last run failed": reverse(LIST) + "?last=failed",
         "locks, overdue": reverse(LIST) + "?attention=overdue",
+        "the timeline": reverse(TIMELINE),
         "a lock": reverse(CHANGE, args=["job 1"]),
         "runs": runs,
         "runs, a deep page": f"{runs}?p={min(100, count // 50)}",

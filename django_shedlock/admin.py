@@ -222,14 +222,6 @@ class ReadOnlyAdmin(AnyModelAdmin):
         return False
 
 
-def _has_own_run(status: LockStatus) -> bool:
-    """Return whether the last acquisition is that of a job which may still run."""
-    if status.state is LockState.EXPIRED:
-        # After the run another service may have acquired the lock, and let it end.
-        return status.unreported_run == status.locked_by
-    return status.state is LockState.RUNNING
-
-
 class LockAdmin(ReadOnlyAdmin):
     """The locks; with the permission ``release_lockrecord`` also a forced release."""
 
@@ -273,7 +265,7 @@ class LockAdmin(ReadOnlyAdmin):
     def running_time(self, record: Any) -> str:
         """Return how long the job has run, and how long it usually takes."""
         status: LockStatus = record.status
-        if not _has_own_run(status):
+        if not status.holder_may_run:
             return self.get_empty_value_display()
         usual = status.job.usual_duration
         if status.state is LockState.RUNNING:
@@ -293,7 +285,7 @@ class LockAdmin(ReadOnlyAdmin):
     def last_heartbeat(self, record: Any) -> str:
         """Return how long ago the holder extended the lease of a run."""
         status: LockStatus = record.status
-        if not _has_own_run(status):
+        if not status.holder_may_run:
             return self.get_empty_value_display()
         if status.heartbeat_at is None:
             return gettext("none: its lease was not extended")

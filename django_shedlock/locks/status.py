@@ -280,6 +280,14 @@ class LockStatus:
         return "" if self.state.is_held and self.locked_by == run else run
 
     @property
+    def holder_may_run(self) -> bool:
+        """Whether the job of the last acquisition runs, or may still run."""
+        if self.state is LockState.EXPIRED:
+            # ShedLock may have acquired the lock since, and let its lease end.
+            return self.job.open_run == self.locked_by
+        return self.state is LockState.RUNNING
+
+    @property
     def pause(self) -> Pause | None:
         """Who paused the job, and why; ``None`` if it is not paused."""
         return Pause.parse(self.locked_by) if self.state is LockState.PAUSED else None

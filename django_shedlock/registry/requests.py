@@ -7,7 +7,7 @@ from django_shedlock.clocks import aware
 from django_shedlock.locks.configuration import ZERO, full_name
 from django_shedlock.locks.own import CATCH_UP_LOCK
 from django_shedlock.locks.pauses import Pause
-from django_shedlock.locks.status import LockState, LockStatus
+from django_shedlock.locks.status import LockStatus
 from django_shedlock.providers.base import LockProvider, LockQuery
 from django_shedlock.registry.discovery import named_jobs
 from django_shedlock.registry.jobs import Job
@@ -58,10 +58,8 @@ def has_request(status: LockStatus | None) -> bool:
 def has_to_wait(status: LockStatus) -> bool:
     """Return whether a request waits: the job runs, may still run, or is paused."""
     # See Note [A request is on the record].
-    if status.state is LockState.EXPIRED:
-        # Nobody can release a run beside which another service acquired the lock.
-        return status.unreported_run == status.locked_by
-    return status.state.is_in_use
+    # Nobody can release a run beside which another service acquired the lock.
+    return status.holder_may_run or status.state.is_in_use
 
 
 def is_forgotten(status: LockStatus) -> bool:

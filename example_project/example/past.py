@@ -25,7 +25,7 @@ START_DELAY = timedelta(seconds=1.3)
 HOSTS = ("web-1", "web-2", "web-3")
 DEAD_HOST = "web-3"
 DEAD_HOST_AGE = 6 * HOUR
-"""So long ago this host started a job for the last time; the others went on."""
+"""How long ago this host started its last job; the others went on."""
 
 # Note [Time that has to pass]
 # Nobody waits for a day to see a pause of a day. So the demo makes each fault with real
@@ -45,7 +45,7 @@ class EarlierRuns:
     """
     What a job did before its fault: a run at each ``interval``, all successful.
 
-    Each takes ``usual`` or a little longer, at most by the part ``spread`` of it. The
+    Each takes at least ``usual``, and less than ``1 + spread`` times as long. The
     oldest began at most ``reach`` ago.
     """
 
@@ -56,7 +56,7 @@ class EarlierRuns:
     reach: timedelta = DAY + HOUR
 
     def write(self) -> None:
-        """Let the job's one successful run take its time, and copy it."""
+        """Stretch the job's one successful run to its usual duration, and copy it."""
         # See Note [Runs that are copies].
         newest = LockRun.objects.get(name=self.job, outcome=RunOutcome.SUCCEEDED.value)
         self._stretch(newest)
@@ -174,7 +174,7 @@ def set_ticks(job: str) -> None:
 
 
 def put_in_order() -> None:
-    """Write all runs anew, the oldest first, with the fencing tokens of their time."""
+    """Rewrite all runs, the oldest first, with the fencing tokens of their times."""
     # People see the runs in the order in which they were written.
     runs = list(LockRun.objects.order_by("ended"))
     LockRun.objects.all().delete()

@@ -18,13 +18,21 @@ from django_shedlock.console.models import ActionKind, LockAction
 from django_shedlock.console.monitoring import search
 from django_shedlock.models import LockRun
 from tests.browser.test_list import Screen
-from tests.support.operators import ACTION, ACTIONS, ALL, CHANGE, LIST, RUN, RUNS
+from tests.support.operators import (
+    ACTION,
+    ACTIONS,
+    ALL,
+    CHANGE,
+    LIST,
+    RUN,
+    RUNS,
+    TIMELINE,
+)
 from tests.support.pages import add_action
 from tests.support.scenes import NEXT, STUCK, every_kind, quiet
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
 
-TIMELINE = "admin:django_shedlock_lockrecord_timeline"
 WIDTHS = (390, 1280)
 EACH_RULE: list[str] = []
 RULES_OF_THEMES = {

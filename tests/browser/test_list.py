@@ -19,7 +19,7 @@ from tests.browser.test_console import Console
 from tests.support.last_runs import end_run
 from tests.support.lateness import HOUR
 from tests.support.locks import add_run, pause
-from tests.support.operators import ACTIONS, ALL, CHANGE, LIST, RUNS
+from tests.support.operators import ACTIONS, ALL, CHANGE, LIST, RUNS, TIMELINE
 from tests.support.pages import add_action
 from tests.support.pseudo_locale import right_to_left, turned
 from tests.support.scenes import MINUTE, STUCK, bad_morning
@@ -30,7 +30,6 @@ pytestmark = [
     pytest.mark.once,
 ]
 
-TIMELINE = "admin:django_shedlock_lockrecord_timeline"
 WIDTHS = (390, 1280, 1440, 1920)
 LANGUAGES = ("en", "de")
 THEMES = ("light", "dark")

@@ -13,6 +13,7 @@ from django.urls import reverse
 
 LIST = "admin:django_shedlock_lockrecord_changelist"
 CHANGE = "admin:django_shedlock_lockrecord_change"
+TIMELINE = "admin:django_shedlock_lockrecord_timeline"
 DELETE = "admin:django_shedlock_lockrecord_delete"
 RUNS = "admin:django_shedlock_lockrun_changelist"
 RUN = "admin:django_shedlock_lockrun_change"

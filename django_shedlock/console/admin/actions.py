@@ -34,11 +34,11 @@ SELECTED_LOCK_LIMIT = 200
 
 
 class MenuForm(helpers.ActionForm):
-    """The list's menu of actions, also as django-unfold shows it."""
+    """The list's menu of actions, which also works with django-unfold."""
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
-        # Its page shows the button once a script has this variable.
+        # The page of django-unfold shows its Run button once this variable is set.
         self.fields["action"].widget.attrs["x-model"] = "action"
 
 

@@ -13,9 +13,9 @@ class Mark:
     """
     A rectangle in a chart.
 
-    Its place and its size are in percent of the chart's, from the left and from the
-    top. ``kind`` names its colour and its shape in charts.css. ``title`` says what it
-    stands for. A mark with a ``page`` is a link. ``note`` is a short text above it.
+    Its place and its size are in percent of the chart, from the left and the top edge.
+    ``kind`` names its colour and its shape in charts.css. ``title`` says what it stands
+    for. A mark with a ``page`` is a link. ``note`` is a short text above it.
     """
 
     kind: str
@@ -41,12 +41,12 @@ class Mark:
 
 @dataclass(frozen=True)
 class Line:
-    """A vertical or horizontal line across a chart, in percent from left or top."""
+    """A vertical or horizontal line; ``place`` is in percent from the left or top."""
 
     kind: str
     place: float
     text: str = ""
-    """What stands beside a vertical line, below the chart."""
+    """The label of a vertical line, below the chart."""
 
 
 @dataclass(frozen=True)

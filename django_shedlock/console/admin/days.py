@@ -7,7 +7,7 @@ from functools import cached_property
 from operator import attrgetter
 
 from django.db import connections
-from django.db.models import Count, Max, Min, QuerySet
+from django.db.models import Count, Max, Min, QuerySet, Subquery
 from django.db.models.functions import Coalesce, TruncHour
 from django.utils import timezone
 from django.utils.translation import ngettext, pgettext
@@ -37,13 +37,14 @@ GRID_HOURS = 6
 # A job that runs every minute has 1,440 runs a day, and a page shows up to a hundred
 # jobs. So the database counts the runs of each lock that ended in the same hour with
 # the same outcome, and says when the first began and the last ended. The strip has one
-# mark from the former to the latter. A gap between two hours is exact; one within an
-# hour is not seen. The timeline reads each run of jobs that run seldom.
+# mark from the former to the latter. A gap between two hours is exact; a gap within an
+# hour is not visible. For jobs with few runs a day, the timeline reads each run.
 #
-# No index has the runs of some locks in a day. But rows are written about in the order
-# of their ends, so the keys of a day begin at one of its first runs. The row of a run
-# that was lost or abandoned is written again when its body ends. It does not count for
-# the first key, and is missing here if it was first written before the day.
+# No index covers the runs of given locks within a day. But rows are written roughly in
+# the order in which runs end, so the smallest key of a day belongs to one of its first
+# runs. The row of a lost or abandoned run is written again when its body ends. Such a
+# row does not count for the smallest key, and is missing here if it was first written
+# before the day.
 
 
 @dataclass(frozen=True)
@@ -154,7 +155,7 @@ class Day:
         return lines[::-1]
 
     def grid(self) -> list[Line]:
-        """Return these lines without their hours."""
+        """Return the same lines without their labels."""
         return [replace(line, text="") for line in self.hours()]
 
 
@@ -178,7 +179,7 @@ class DayReader:
         """
         Return the day of these locks with single runs, and with hosts.
 
-        The hosts are those of all locks, or only of these, six statements at most.
+        The hosts are those of all locks, or only of these, five statements at most.
         """
         self.day(names)
         counts = {
@@ -246,8 +247,7 @@ class DayReader:
             self._day.spans[name] = sorted(spans, key=attrgetter("began"))
 
     def _read_hosts(self, names: Collection[str] | None) -> None:
-        keys = LockRun.objects.order_by("-pk").values_list("pk", flat=True)
-        newest = next(iter(self._past.read(keys[:1])), 0)
+        newest = Subquery(LockRun.objects.order_by("-pk").values("pk")[:1])
         runs = self._runs if names is None else self._runs.filter(name__in=names)
         found = (
             runs.filter(pk__gt=newest - HOST_RUN_LIMIT, started__gte=self._day.since)

@@ -51,10 +51,9 @@ class Bar:
     @classmethod
     def of_open_run(cls, status: LockStatus) -> "Bar | None":
         """Return the bar of the run that has no row yet; ``None`` if there is none."""
-        is_running = status.state is LockState.RUNNING
-        is_holders = status.job.open_run == status.locked_by
-        if not is_running and not (status.state is LockState.EXPIRED and is_holders):
+        if not status.holder_may_run:
             return None
+        is_running = status.state is LockState.RUNNING
         duration = status.held_for if is_running else None
         return cls(status.state, STATE_LABELS[status.state], status.locked_at, duration)
 

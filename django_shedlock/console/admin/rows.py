@@ -66,12 +66,6 @@ def buttons(actions: Collection[type[Action]], status: LockStatus) -> list[Butto
     ]
 
 
-LASTING_KINDS = {Kind.SILENT, Kind.OVERDUE, Kind.LONG, Kind.PAUSED}
-"""What goes on until somebody ends it; other findings are about an event."""
-HOLDER_KINDS = {Kind.EXPIRED, Kind.LONG, Kind.PAUSED}
-"""Findings that name the holder of the lock, and since when it has the lock."""
-
-
 @dataclass(frozen=True)
 class FindingLine:
     """A finding as one line of the list, at an instant of the store's ``clock``."""
@@ -96,7 +90,7 @@ class FindingLine:
         if since is None:
             return ""
         text = pgettext("shedlock", "%(age)s ago")
-        if self.finding.kind in LASTING_KINDS:
+        if self.finding.kind.is_lasting:
             text = pgettext("shedlock", "for %(age)s")
         return labels.distance(text, aware(self.clock) - aware(since), since)
 
@@ -247,12 +241,11 @@ class LockList(ChangeList):
         if has_runs:
             self._read_strips(provider)
         for record in records:
-            kinds = {
-                finding.kind
+            record.is_holder_told = any(  # type: ignore[attr-defined]
+                finding.kind.names_holder
                 for finding in found.get(record.pk, [])
                 if not finding.params.get("is_taken")  # by another service
-            }
-            record.is_holder_told = bool(kinds & HOLDER_KINDS)  # type: ignore[attr-defined]
+            )
         for record, cells in zip(records, results(self), strict=True):
             findings = found.get(record.pk, [])
             cures = [each for each in helpful[record.pk] if each not in useless]
@@ -281,7 +274,7 @@ class LockList(ChangeList):
 
     def _read_strips(self, provider: LockProvider) -> None:
         """Give each lock of this page its last 24 hours."""
-        # Django reads the rows once: these are the objects of which it shows cells.
+        # Django reads the rows once, and makes the cells from these same objects.
         records = self.records
         names = [record.name for record in records]
         day = DayReader(provider, self.clock, default_grace()).day(names)

@@ -45,7 +45,7 @@ def place_of_times(
 
 
 def joined(spans: Sequence[Span]) -> list[Span]:
-    """Return the spans, those of adjacent hours with the same outcome as one."""
+    """Return the spans, with adjacent hours of the same outcome joined into one."""
     found: list[Span] = []
     for outcome in {span.outcome for span in spans}:
         alike: list[Span] = []
@@ -87,7 +87,7 @@ class Strip:
     status: LockStatus
     day: Day
     addresses: Addresses | None = None
-    """Where its marks lead; they lead nowhere without this."""
+    """Where its marks lead; without it no mark is a link."""
     shortest_gap: timedelta = ZERO
     """Gaps that are shorter are not looked for."""
 
@@ -136,12 +136,9 @@ class Strip:
     def open_run(self) -> Span | None:
         """The run that has no end yet, until now; ``None`` if there is none."""
         status = self.status
-        if status.state is LockState.RUNNING or (
-            status.state is LockState.EXPIRED
-            and status.job.open_run == status.locked_by
-        ):
-            return Span(status.state, aware(status.locked_at), self.day.until)
-        return None
+        if not status.holder_may_run:
+            return None
+        return Span(status.state, aware(status.locked_at), self.day.until)
 
     @cached_property
     def gaps(self) -> list[tuple[datetime, datetime, Gap]]:
@@ -153,13 +150,13 @@ class Strip:
         edge, owner = self._first_edge(), None
         for began, ended, run in self._covered():
             if edge is not None and began - edge > self.shortest_gap:
-                # The tick of a run that began shortly before it is its own.
+                # A run begins shortly after its own tick, which was not missed.
                 limit = began if run is None else own_tick(schedule, began)
                 found += self._gap(self._after(edge, owner), limit, began)
             if edge is None or ended > edge:
                 edge, owner = ended, run
         if edge is not None:
-            # Nothing up to the newest tick that began is missed, with or without a row.
+            # No tick up to the newest one that began was missed, even without a row.
             known = max(self._after(edge, owner), self.status.ticks.tick or edge)
             found += self._gap(known, self.day.until - self.day.grace, self.day.until)
         return found

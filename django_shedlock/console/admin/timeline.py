@@ -30,7 +30,7 @@ class TimelineRow:
     page: str = ""
     runs_page: str = ""
     kinds: Sequence[str] = ()
-    """The labels of what was found in the lock."""
+    """The labels of the lock's findings."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class TimelinePart:
     axis: Chart
     rows: Sequence[TimelineRow]
     left_out: str = ""
-    """How many are not shown."""
+    """Says how many rows are not shown; empty if all are."""
 
 
 @dataclass(frozen=True)

@@ -160,9 +160,14 @@ def _since(kind: Kind, params: Params) -> datetime | None:
 
 def _who(kind: Kind, params: Params) -> str:
     match kind:
-        case Kind.FAILED | Kind.TIMED_OUT | Kind.LOST | Kind.ABANDONED:
-            return process_of(params["run"])
-        case Kind.EXPIRED | Kind.LONG:
+        case (
+            Kind.FAILED
+            | Kind.TIMED_OUT
+            | Kind.LOST
+            | Kind.ABANDONED
+            | Kind.EXPIRED
+            | Kind.LONG
+        ):
             return process_of(params["run"])
         case Kind.OVERDUE:
             return process_of(params["suspect"])

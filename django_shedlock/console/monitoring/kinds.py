@@ -50,6 +50,16 @@ class Kind(TextChoices):
         """Whether the job of a lock with such a finding may still run."""
         return self in {Kind.EXPIRED, Kind.LONG, Kind.LOST, Kind.ABANDONED}
 
+    @property
+    def is_lasting(self) -> bool:
+        """Whether it goes on until somebody ends it; others are about an event."""
+        return self in {Kind.SILENT, Kind.OVERDUE, Kind.LONG, Kind.PAUSED}
+
+    @property
+    def names_holder(self) -> bool:
+        """Whether it says who holds the lock, and since when."""
+        return self in {Kind.EXPIRED, Kind.LONG, Kind.PAUSED}
+
 
 def fact_of(kind: str, what: str) -> str:
     """

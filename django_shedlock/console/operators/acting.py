@@ -94,7 +94,7 @@ PROCESS_IS_GONE = Option(
     default=False,
     is_required=True,
 )
-"""No field of an action: without it, the admin carries out nothing."""
+"""It belongs to no action: the admin carries out nothing without it."""
 
 
 def unstopped_runs(status: LockStatus) -> list[str]:

@@ -231,7 +231,7 @@ def test_timed_pause_ends_with_its_resume() -> None:
     assert paused() == [(5 * HOUR, 4 * HOUR)]
 
 
-def test_day_is_three_statements_and_the_timeline_six() -> None:
+def test_day_is_three_statements_and_the_timeline_five() -> None:
     """The number of locks and of runs does not matter."""
     for number in range(30):
         ran(f"job-{number % 5}", number / 2)
@@ -243,7 +243,7 @@ def test_day_is_three_statements_and_the_timeline_six() -> None:
     assert len(statements(asked)) == 3
     with CaptureQueriesContext(connection) as asked:
         reader().detailed_day(names)
-    assert len(statements(asked)) == 6
+    assert len(statements(asked)) == 5
     with CaptureQueriesContext(connection) as asked:
         reader().day([])
     assert len(statements(asked)) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from datetime import timedelta
 from types import ModuleType
 from typing import Any
@@ -25,12 +26,13 @@ from django_shedlock.console.admin import LockRecordAdmin, filters, rows
 from django_shedlock.console.models import ActionKind
 from django_shedlock.console.monitoring.kinds import Kind, fact_of
 from django_shedlock.console.monitoring.search import Search
+from django_shedlock.locks.pauses import FOREVER
 from django_shedlock.locks.status import LockState, RunOutcome
 from django_shedlock.models import LockRecord, LockRecordQuerySet
 from django_shedlock.providers import get_provider
 from django_shedlock.sql.compiling import Select
 from django_shedlock.sql.fields import DatabaseNow
-from tests.console.admin.test_locks import age, names, scene, told
+from tests.console.admin.test_locks import age, first, names, scene, told
 from tests.support import scenes
 from tests.support.commands import call
 from tests.support.last_runs import end_run
@@ -90,6 +92,39 @@ def test_list_is_in_the_order_of_urgency(viewer: Client) -> None:
 def without_durations(text: str) -> str:
     """Return the text without what differs from one second to the next."""
     return re.sub(r"\b(\d+[dhms])+\b", "", text)
+
+
+@pytest.mark.usefixtures("incident")
+def test_only_what_goes_on_has_lasted_for_some_time(viewer: Client) -> None:
+    """An overdue job, a long run or a pause is "for 3d"; an event is "3d ago"."""
+    pause("k.endless", lasting=FOREVER)
+    age("k.endless", timedelta(days=3))
+    shown = {lock.name: lock.lines for lock in scene(viewer.get(reverse(LIST))).locks}
+    said = {name: lines[0] for name, lines in shown.items() if lines}
+    lasting = {
+        name for name, line in said.items() if re.search(r" for \d+[dhms]", line)
+    }
+    assert lasting == {"g.long", "j.overdue", "k.endless"}
+    events = {name for name, line in said.items() if re.search(r"\d+[dhms] ago", line)}
+    assert events == {"e.abandoned", "f.lost", "h.expired", "i.failed"}
+
+
+@pytest.mark.usefixtures("incident")
+def test_holder_is_named_once(viewer: Client) -> None:
+    """The line above the strip leaves out a holder that a finding names."""
+    pause("k.endless", lasting=FOREVER)
+    age("k.endless", timedelta(days=3))
+    html = viewer.get(reverse(LIST)).content.decode()
+    rows_of_locks = re.findall(
+        r'<tbody data-shedlock-key="lock (.*?)".*?>(.*?)</tbody>', html, re.S
+    )
+    lines = {
+        name: first(r'<div class="shedlock-holding">(.*?)</div>', row)
+        for name, row in rows_of_locks
+    }
+    holders = re.compile(rf"{re.escape(socket.gethostname())}|alice")
+    naming = {name for name, line in lines.items() if holders.search(line)}
+    assert naming == {"c.paused", "d.running"}
 
 
 @pytest.mark.usefixtures("incident")

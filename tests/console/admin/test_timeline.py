@@ -25,11 +25,10 @@ from django_shedlock.sql.fields import DatabaseNow
 from tests.support.last_runs import end_run
 from tests.support.lateness import DAILY, give_schedule, newest_tick
 from tests.support.locks import add_run, expire, pause, take
-from tests.support.operators import HOSTILE, LIST, operator, statements
+from tests.support.operators import HOSTILE, LIST, TIMELINE, operator, statements
 
 pytestmark = pytest.mark.django_db
 
-TIMELINE = "admin:django_shedlock_lockrecord_timeline"
 HOUR = timedelta(hours=1)
 VIEWER = ("view_lockrecord", "view_lockrun")
 
