@@ -52,7 +52,6 @@ from django_shedlock.locks.inherited import passed_to_children
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.status import LockHolder
 from django_shedlock.providers import get_provider
-from django_shedlock.providers.unlocked import UnlockedProvider
 from django_shedlock.signals import (
     around_body,
     lock_acquired,
@@ -300,7 +299,14 @@ def attempt(
                 _leave(body, error)
                 raise
         elif lock is not None and holder is None:
-            _release_if_acquired(lock, error)
+            try:
+                _release_if_acquired(lock, error, waits=False)
+            except BaseException:  # a second interrupt, perhaps before it was added
+                if lock not in late_releases.entries:
+                    _release_if_acquired(lock, error, waits=False)
+                raise
+            if not isinstance(error, LockProviderError):
+                late_releases.wait_until_done(lock, INTERRUPTED_RELEASE_SECONDS)
         raise
     lock_not_acquired.send_robust(
         type(provider),
@@ -387,6 +393,9 @@ def _refuse_child(request: LockRequest, holder: LockHolder) -> None:
 
 def make_unstored_lock(request: LockRequest) -> Lock:
     """Return a lock that is in no store, and is never lost."""
+    # Only a project that turns locks off needs this provider.
+    from django_shedlock.providers.unlocked import UnlockedProvider
+
     provider = UnlockedProvider(request.provider)
     return Lock(provider, request.configuration(), lease_end=math.inf)
 

@@ -303,8 +303,9 @@ def has_own_transaction(connection: BaseDatabaseWrapper) -> bool:
     """
     Return whether the caller began a transaction without Django, by a raw BEGIN.
 
-    The driver of MySQL and MariaDB does not report it, so there the answer is always
-    no: a lock is then part of that transaction.
+    The driver of MySQL and MariaDB does not report it, so a lock is then part of that
+    transaction. The answer is also yes if a signal's handler raised while Django was
+    turning autocommit off: Django believes that it is on, and the driver knows better.
     """
     driver: Any = connection.connection
     if connection.in_atomic_block or driver is None:
@@ -313,7 +314,12 @@ def has_own_transaction(connection: BaseDatabaseWrapper) -> bool:
         return bool(driver.in_transaction)
     if connection.vendor == "postgresql":
         in_transaction, in_error = 2, 3  # as libpq has them, in every driver
-        return driver.info.transaction_status in (in_transaction, in_error)
+        if driver.info.transaction_status in (in_transaction, in_error):
+            return True
+        return connection.autocommit and not driver.autocommit
+    if connection.vendor == "mysql" and connection.autocommit:
+        with suppress(Exception):  # the driver's, if it is closed
+            return not driver.get_autocommit()
     return False
 
 

@@ -53,7 +53,7 @@ from django_shedlock.testing import (
 from tests.support.clocks import SleepingClock
 from tests.support.leases import end_lease, end_own_count, pass_time
 from tests.support.locks import Broken, Silent, status_of
-from tests.support.waiting import PATIENCE, wait_for
+from tests.support.waiting import NEVER_SECONDS, PATIENCE, patience, wait_for
 
 TWO_PROVIDERS = {
     alias: {"BACKEND": "django_shedlock.providers.memory.MemoryLockProvider"}
@@ -63,7 +63,7 @@ TWO_PROVIDERS = {
 
 @pytest.fixture(autouse=True)
 def in_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(executor, "INTERRUPTED_RELEASE_SECONDS", PATIENCE)
+    monkeypatch.setattr(executor, "INTERRUPTED_RELEASE_SECONDS", NEVER_SECONDS)
     with locked_in_memory():
         yield
 
@@ -364,7 +364,11 @@ class Generates:
     ],
 )
 def test_generator_function_is_refused_before_it_is_called(task: Any) -> None:
-    """Its body would run when the lock is long released; a held lock hides nothing."""
+    """
+    A generator function is refused, even if its lock is held elsewhere.
+
+    Its body would run after the lock's release.
+    """
     with held_elsewhere("job"), pytest.raises(TypeError) as refusal:
         execute(task, "job")
     assert f"Lock 'job': a call of {task!r} only makes a gen" in str(refusal.value)
@@ -439,7 +443,7 @@ def test_awaitable_that_an_async_task_returns_is_refused() -> None:
 
 
 def test_generator_based_coroutine_is_awaited() -> None:
-    """It looks like a generator function, and runs to its end under the lock."""
+    """A generator-based coroutine runs to its end under the lock."""
 
     @types.coroutine
     def body() -> Iterator[None]:
@@ -460,7 +464,11 @@ async def ajob() -> None:
 @pytest.mark.parametrize("manager", [hold, ahold])
 @pytest.mark.parametrize("target", [job, ajob, generate, agenerate, Generates])
 def test_hold_is_no_decorator(manager: Any, target: Any) -> None:
-    """It would release the lock before the body of some functions, so it takes none."""
+    """
+    hold() and ahold() are no decorators.
+
+    They would release the lock before the body of some functions.
+    """
     with pytest.raises(InvalidLockConfiguration) as refusal:
         manager("job")(target)
     assert str(refusal.value).startswith(
@@ -471,7 +479,7 @@ def test_hold_is_no_decorator(manager: Any, target: Any) -> None:
 
 @pytest.mark.parametrize("manager", [hold, ahold])
 def test_hold_refuses_wrong_options_at_once(manager: Any) -> None:
-    """Also if it is put on a function without a name."""
+    """hold() and ahold() refuse a function as the name, and wrong options, at once."""
     with pytest.raises(InvalidLockConfiguration, match="is a function, not a str"):
         manager(job)
     with pytest.raises(InvalidLockConfiguration, match="'10 minuts' is not a duration"):
@@ -508,7 +516,7 @@ def test_async_tasks_of_one_process_exclude_each_other() -> None:
     skipped: list[bool] = []
 
     async def body() -> None:
-        async with asyncio.timeout(PATIENCE):
+        async with patience():
             while len(skipped) < 7:
                 await asyncio.sleep(0.005)
 
@@ -529,7 +537,7 @@ def test_cancelled_body_releases_the_lock() -> None:
 
     async def main() -> None:
         task = asyncio.create_task(aexecute(lambda: asyncio.sleep(60), "job"))
-        async with asyncio.timeout(PATIENCE):
+        async with patience():
             while not is_held("job"):
                 await asyncio.sleep(0.005)
         task.cancel()
@@ -572,7 +580,7 @@ class SlowStep:
 
         def slow(self_: MemoryLockProvider, lock: Any, **options: Any) -> Any:
             self.reached.set()
-            assert self.go_on.wait(PATIENCE)
+            wait_for(self.go_on.is_set)
             try:
                 return step(self_, lock, **options)
             finally:
@@ -583,14 +591,14 @@ class SlowStep:
     async def cancel(self, body: Callable[[], Any], **options: Any) -> None:
         """Run the body under a lock, and cancel that in the middle of the step."""
         task = asyncio.create_task(aexecute(body, "job", **options))
-        async with asyncio.timeout(PATIENCE):
+        async with patience():
             while not self.reached.is_set():
                 await asyncio.sleep(0.001)
         task.cancel()
         self.go_on.set()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert self.is_over.wait(PATIENCE)
+        wait_for(self.is_over.is_set)
 
 
 async def sleep() -> None:
@@ -676,15 +684,15 @@ def test_end_of_the_loop_before_a_release_leaves_no_lock() -> None:
 
     def occupy() -> None:
         occupied.set()
-        assert go_on.wait(PATIENCE)
+        wait_for(go_on.is_set)
 
     async def body() -> None:
         tasks.append(asyncio.create_task(sync_to_async(occupy)()))
-        assert await asyncio.to_thread(occupied.wait, PATIENCE)
+        assert await asyncio.to_thread(wait_for, occupied.is_set)
 
     async def main() -> None:
         tasks.append(asyncio.create_task(aexecute(body, "job")))
-        assert await asyncio.to_thread(occupied.wait, PATIENCE)
+        assert await asyncio.to_thread(wait_for, occupied.is_set)
         await asyncio.sleep(0.1)  # until it waits for its release
         threading.Timer(0.1, go_on.set).start()  # or the end of the loop waits for it
 
@@ -822,7 +830,7 @@ def test_interrupted_release_is_carried_through(
 def test_interrupt_while_a_failing_body_leaves(
     interrupted: str, monkeypatch: pytest.MonkeyPatch, *, is_nested: bool
 ) -> None:
-    """It leaves all the same, and nothing goes on to extend its lease."""
+    """A failing body releases its lock and its heartbeat despite an interrupt."""
     place: Any = Body if interrupted == "leave" else executor
     real = getattr(place, interrupted)
 
@@ -852,7 +860,7 @@ class HangingRelease:
         def release(provider: MemoryLockProvider, lock: Lock, **options: Any) -> bool:
             self.calls.append(lock)
             self.begun.set()
-            assert self.may_end.wait(PATIENCE)
+            wait_for(self.may_end.is_set)
             return real(provider, lock, **options)
 
         monkeypatch.setattr(MemoryLockProvider, "release", release)
@@ -879,7 +887,7 @@ def test_loop_that_is_closed_during_a_release(
     release = HangingRelease(monkeypatch)
     loop = asyncio.new_event_loop()
     task = loop.create_task(hold_for_a_moment())
-    begun = loop.run_in_executor(None, release.begun.wait, PATIENCE)
+    begun = loop.run_in_executor(None, wait_for, release.begun.is_set)
     assert loop.run_until_complete(begun)
     loop.close()
     assert is_held("job")
@@ -918,12 +926,16 @@ def test_loop_that_is_closed_before_a_release(ends: str) -> None:
 def test_release_goes_on_in_a_running_loop(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Also if its body is closed meanwhile, and no thread repeats it."""
+    """
+    A release in a running loop goes on although its body is closed.
+
+    No thread repeats the release.
+    """
     release = HangingRelease(monkeypatch)
 
     async def main() -> None:
         task = asyncio.create_task(hold_for_a_moment())
-        assert await asyncio.to_thread(release.begun.wait, PATIENCE)
+        assert await asyncio.to_thread(wait_for, release.begun.is_set)
         close_body(task)
         release.may_end.set()
         await asyncio.gather(task, return_exceptions=True)
@@ -946,7 +958,7 @@ def test_interrupted_release_waits_for_no_store_that_hangs(
         calls.append(lock)
         if len(calls) == 1:
             raise Interrupted
-        assert go_on.wait(PATIENCE)
+        wait_for(go_on.is_set)
         return real(self, lock, **options)
 
     monkeypatch.setattr(MemoryLockProvider, "release", release)
@@ -1015,10 +1027,25 @@ def test_acquisition_without_an_answer_is_given_back(
     wait_for(lambda: not is_held("job"))
 
 
+def test_interrupt_before_a_lock_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lock without an answer is given back even if a signal's handler raises then."""
+    real = executor.release_later
+
+    def interrupt(*args: Any, **options: Any) -> NoReturn:
+        monkeypatch.setattr(executor, "release_later", real)
+        raise Interrupted
+
+    uncertain(1, monkeypatch)
+    monkeypatch.setattr(executor, "release_later", interrupt)
+    with pytest.raises(Interrupted):
+        execute(list, "job", lock_at_most_for="1h")
+    wait_for(lambda: not is_held("job"))
+
+
 def test_acquisition_that_arrives_late_is_given_back(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Also if the first release comes before it: then there is another one."""
+    """An acquisition that arrives after its first release is released again."""
     real, released = MemoryLockProvider.release, []
     late: list[Lock] = []
 
@@ -1048,7 +1075,7 @@ def test_acquisition_that_arrives_late_is_given_back(
 def test_async_acquisition_without_an_answer_is_given_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """See above."""
+    """An async acquisition whose answer is lost is released."""
     uncertain(1, monkeypatch)
     with pytest.raises(LockProviderError, match="no answer"):
         asyncio.run(aexecute(sleep, "job", lock_at_most_for="1h"))
@@ -1081,7 +1108,7 @@ def test_body_does_not_begin_after_the_lease() -> None:
 
 
 def test_async_body_does_not_begin_after_the_lease() -> None:
-    """See above."""
+    """An async body does not run if its lease ends before the body begins."""
 
     async def never() -> None:
         pytest.fail("the body must not run")
@@ -1092,7 +1119,7 @@ def test_async_body_does_not_begin_after_the_lease() -> None:
 
 
 def test_lease_is_kept_alive_while_receivers_work() -> None:
-    """With keep_alive a slow receiver costs no lock."""
+    """With keep_alive, a slow receiver does not cost the lock."""
     with slow_receiver(lock_lasts=True):
         result = execute(lambda: 7, "job", lock_at_most_for="1h", keep_alive=True)
     assert result.value == 7
@@ -1159,7 +1186,11 @@ def test_waiting_is_cheap(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_async_skip_asks_for_no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would queue behind sync code, such as the body of the job that runs."""
+    """
+    An async skip without wait= does not pause.
+
+    The pause would queue behind sync code, such as the body of the running job.
+    """
     asked: list[object] = []
     monkeypatch.setattr(Backoff, "pause", lambda *given: asked.append(given))
 
@@ -1177,8 +1208,8 @@ def test_async_wait_does_not_block_the_loop(monkeypatch: pytest.MonkeyPatch) -> 
     pauses: list[float] = []
 
     def pause(*args: Any) -> float:
-        pauses.append(PATIENCE)
-        return PATIENCE
+        pauses.append(NEVER_SECONDS)
+        return NEVER_SECONDS
 
     async def body() -> None: ...
 
@@ -1195,7 +1226,7 @@ def test_async_wait_does_not_block_the_loop(monkeypatch: pytest.MonkeyPatch) -> 
     with locked_in_memory(), held_elsewhere("job"):
         begun = time.monotonic()
         asyncio.run(main())
-        assert time.monotonic() - begun < PATIENCE
+        assert time.monotonic() - begun < NEVER_SECONDS
 
 
 def interrupt(*, lock: Lock, **kwargs: Any) -> NoReturn:
