@@ -28,7 +28,7 @@ from django_shedlock.registry.commands import (
     is_locked_by_setting,
     is_name_shared_on_purpose,
 )
-from django_shedlock.registry.discovery import import_jobs
+from django_shedlock.registry.discovery import import_jobs_to_check
 from django_shedlock.registry.flags import (
     find_calls_that_look,
     find_migrations_that_look,
@@ -120,10 +120,10 @@ def check_providers(**kwargs: object) -> list[CheckMessage]:
 
 
 def check_jobs(**kwargs: object) -> list[CheckMessage]:
-    """Check each decorated job of the project, and whether their names clash."""
+    """Check each decorated job that is known, and whether names clash."""
     if any(map(_setting_problem, conf.SETTINGS)):
         return []
-    messages = [*import_jobs(), *find_migrations_that_look()]
+    messages = [*import_jobs_to_check(), *find_migrations_that_look()]
     sharers: dict[tuple[str, str], list[Job]] = defaultdict(list)
     for job in sorted(registered_jobs, key=attrgetter("path")):
         sharers[job.provider, job.name].append(job)
@@ -156,7 +156,6 @@ def check_celery(**kwargs: object) -> list[CheckMessage]:
     app = "django_shedlock.contrib.celery"
     if apps.is_installed(app) or find_spec("celery") is None:
         return []
-    import_jobs()
     if "celery" not in sys.modules:
         return []
     from celery import Task
@@ -304,7 +303,9 @@ def _setting_problem(setting: conf.Setting[Any]) -> str | None:
         is_duration = set(conf.DURATION_TYPES) <= set(setting.types)
         if is_duration and value is not None and parse_duration(value) < ZERO:
             return f"{setting.name} = {value!r}: it must not be negative."
-        if setting.types == conf.FUNCTION_TYPES and not callable(setting.function):
+        # A default is sound, and its module may be one that nothing else needs.
+        is_own = setting.types == conf.FUNCTION_TYPES and value != setting.default
+        if is_own and not callable(setting.function):
             return f"{setting.name} = {value!r}: it is no function."
         app = APPS_OF_SETTINGS.get(setting.name)
         if app is not None and value and not apps.is_installed(app):

@@ -49,7 +49,6 @@ class Setting(Generic[T]):
         return import_string(value) if isinstance(value, str) else value
 
 
-@dataclass(frozen=True)
 class TableSetting(Setting[str]):
     """The name of a table. Django quotes it, so a dot would not mean a schema."""
 
@@ -60,6 +59,8 @@ class TableSetting(Setting[str]):
     def value(self) -> str:
         """The project's value, or the default; raises ``ImproperlyConfigured``."""
         value = super().value
+        if value == self.default:
+            return value
         if "." in value:
             raise ImproperlyConfigured(
                 f"{self.name} = {value!r}: it must be the name of a table, without a "

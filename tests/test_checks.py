@@ -59,7 +59,7 @@ def found(messages: list[CheckMessage], number: str) -> list[CheckMessage]:
 
 
 def test_sound_project_has_nothing_to_say() -> None:
-    """Without a mistake there is no message."""
+    """A project without mistakes gets no message from the checks."""
 
     @scheduler_lock("job")
     def job() -> None: ...
@@ -220,7 +220,7 @@ def test_w008_of_an_interval(schedule: Any, between: str, proposal: str) -> None
     ],
 )
 def test_w007_and_w008_of_a_schedule(options: Any, numbers: str) -> None:
-    """Of a schedule's own job a check tells if its durations skip the next tick."""
+    """W007 and W008 report durations that may skip the next tick."""
 
     @scheduler_lock("job.name", **{**FITTING, **options})
     def job() -> None: ...
@@ -313,7 +313,7 @@ def test_settings_that_exist_are_no_w023() -> None:
 
 
 def test_w008_says_what_happens() -> None:
-    """Its text tells for how long, and at how many ticks, nobody runs the job."""
+    """W008 says for how long, and at how many ticks, nobody runs the job."""
 
     @scheduler_lock("job.name", lock_at_most_for="1h", schedule="*/15 * * * *")
     def job() -> None: ...
@@ -534,7 +534,7 @@ def test_e005_not_of_databases_of_tests(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_e005_not_of_other_providers() -> None:
-    """Each of them keeps its locks where it likes; E002 tells of unknown databases."""
+    """E005 ignores other providers and unknown databases, which E002 reports."""
     memory = {"BACKEND": MEMORY}
     unknown = {"BACKEND": DATABASE, "OPTIONS": {"using": "replica"}}
     providers = {"default": memory, "b": memory, "c": unknown, "d": unknown}

@@ -49,7 +49,9 @@ class BeatConfig(AppConfig):
 
 def check_schedule(**kwargs: object) -> list[CheckMessage]:
     """Check the entries of ``SHEDLOCK_SCHEDULE``, and ``SHEDLOCK_GRACE``."""
-    # Only a check needs its module, and every process would load it.
+    if not any(hasattr(settings, each.name) for each in (conf.SCHEDULE, conf.GRACE)):
+        return []
+    # Only these settings need the module, and nearly every command would load it.
     from django_shedlock.beat.checks import check_entries, check_grace
 
     return [*check_entries(), *check_grace()]

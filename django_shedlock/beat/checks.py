@@ -12,7 +12,7 @@ from django_shedlock.checks import find_too_long, invalid_lock, shared_name
 from django_shedlock.durations import format_duration
 from django_shedlock.exceptions import InvalidLockConfiguration, described
 from django_shedlock.locks.configuration import default_duration
-from django_shedlock.registry.discovery import import_jobs
+from django_shedlock.registry.discovery import import_jobs_to_check
 from django_shedlock.registry.jobs import Job, registered_jobs
 
 
@@ -20,7 +20,7 @@ def check_entries() -> Iterator[CheckMessage]:
     """Check each entry of ``SHEDLOCK_SCHEDULE``, and whether names clash."""
     try:
         if conf.SCHEDULE.value:
-            import_jobs()  # another check reports what can't be imported
+            import_jobs_to_check()  # another check reports what can't be imported
         for name, given in conf.SCHEDULE.value.items():
             yield from _check_entry(name, given)
     except ImproperlyConfigured:  # another check reports the setting

@@ -12,6 +12,7 @@ from datetime import timedelta
 from enum import Enum
 from secrets import token_hex
 
+import django_shedlock.history.recording  # noqa: F401  # so that no child loads it
 from django_shedlock.beat.leases import LeaseGuard
 from django_shedlock.beat.looks import ChildEnd, DueStart, RunningJob, still_holds
 from django_shedlock.clocks import uptime

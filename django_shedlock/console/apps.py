@@ -1,10 +1,10 @@
 """The app for people who operate many jobs."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from django.apps import AppConfig
-from django.core.checks import Tags, register
+from django.core.checks import CheckMessage, Tags, register
 from django.utils.translation import pgettext_lazy
 
 from django_shedlock import signals
@@ -25,13 +25,9 @@ class ConsoleConfig(AppConfig):
 
     def ready(self) -> None:
         """Connect the receivers that write the audit log, and register the check."""
-        from django_shedlock.console.checks import check_tables
-        from django_shedlock.console.operators import recording
-
         register(check_tables, Tags.database)
-
-        signals.lock_force_released.connect(recording.record_release)
-        signals.lock_force_extended.connect(recording.record_extension)
+        signals.lock_force_released.connect(record_release)
+        signals.lock_force_extended.connect(record_extension)
 
     def shedlock_subcommands(self) -> "Sequence[type[Subcommand]]":
         """Add the console's subcommands to ``shedlock``, and what it adds to others."""
@@ -54,3 +50,31 @@ class ConsoleConfig(AppConfig):
             operators.AuditedTrigger,
             Check,
         ]
+
+
+def check_tables(
+    databases: Sequence[str] | None = None, **kwargs: object
+) -> list[CheckMessage]:
+    """Check the console's tables in these databases."""
+    if not databases:
+        return []
+    # Few processes check a database, and every process would load the module.
+    from django_shedlock.console import checks
+
+    return checks.check_tables(databases)
+
+
+def record_release(**kwargs: Any) -> None:
+    """Write a forced release to the audit log."""
+    # Only operators' actions need the module, and every process would load it.
+    from django_shedlock.console.operators import recording
+
+    recording.record_release(**kwargs)
+
+
+def record_extension(**kwargs: Any) -> None:
+    """Write a forced extension to the audit log."""
+    # Only operators' actions need the module, and every process would load it.
+    from django_shedlock.console.operators import recording
+
+    recording.record_extension(**kwargs)

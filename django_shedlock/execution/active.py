@@ -125,6 +125,8 @@ def take_left_locks() -> list[Lock]:
 
 @dataclass
 class _Inside:
+    """The bodies that are inside a lock, and how the first of them failed."""
+
     first: Body
     bodies: set[Body]
     failure: BaseException | None = None

@@ -1,7 +1,6 @@
 """What is said about a skip: to the caller, in the log, and at a terminal."""
 
 import inspect
-import shlex
 from contextlib import suppress
 from typing import TextIO
 
@@ -15,6 +14,9 @@ PROGRAM = "python manage.py shedlock"
 
 def operator_command(alias: str, subcommand: str, *words: str) -> str:
     """Return the line for a shell that calls ``shedlock`` for this provider."""
+    # Few processes print such a line.
+    import shlex
+
     chosen = () if alias == "default" else ("--provider", alias)
     return f"{PROGRAM} {shlex.join([*chosen, subcommand, *words])}"
 

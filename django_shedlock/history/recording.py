@@ -20,7 +20,6 @@ from django_shedlock.locks.lock import Lock, split_identity
 from django_shedlock.locks.status import AbandonedRun, LockStatus, RunOutcome
 from django_shedlock.models import LockRun
 from django_shedlock.providers.base import LockProvider
-from django_shedlock.scrubbing import scrubbed
 from django_shedlock.signals import logger
 from django_shedlock.sql.compiling import (
     ASYNCHRONOUS_COMMIT,
@@ -203,6 +202,9 @@ def exception_columns(exception: BaseException | None) -> dict[str, str]:
     """Return the exception's columns, in text that every database accepts."""
     if exception is None:
         return EMPTY_EXCEPTION_COLUMNS
+    # Only a failed run needs its many patterns.
+    from django_shedlock.scrubbing import scrubbed
+
     kind = type(exception)
     name = kind.__qualname__
     if kind.__module__ != "builtins":

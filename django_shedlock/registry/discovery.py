@@ -4,6 +4,7 @@ import ast
 import importlib
 import logging
 import pkgutil
+import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -53,13 +54,32 @@ def offered_job_sources() -> list[Callable[[], Iterator[Job]]]:
     return [source for source in offered if source is not None]
 
 
+def import_jobs_to_check() -> list[CheckMessage]:
+    """
+    Import what the running system check covers; return a message for each failure.
+
+    ``manage.py check`` covers the whole project, and so do ``call_command("check")``
+    and ``manage.py test``. But Django runs the same checks before nearly every other
+    command, and a search for all jobs reads the source of all apps. Before those
+    commands a check covers the jobs that are registered by then, and what settings
+    name. Checks have no order, so a job that only another check imports, as that of
+    the URLs, may be covered or not.
+
+    No check is told for which command it runs. But Django itself loads the module of
+    its command ``check`` only to run that command, or one that is derived from it.
+    """
+    if "django.core.management.commands.check" in sys.modules:
+        return import_jobs()
+    return list(import_commands())
+
+
 def import_jobs(level: int = logging.DEBUG) -> list[CheckMessage]:
     """
     Import the modules in which jobs may be decorated, and ``SHEDLOCK_COMMANDS``.
 
-    One that cannot be imported is logged, left out and reported by a message. Nearly
-    every command checks the project, and the check reports them, so only callers that
-    act on the jobs raise the ``level``.
+    One that cannot be imported is logged, left out and reported by a message. System
+    checks report these messages, so only callers that act on the jobs raise the
+    ``level``.
     """
     messages: list[CheckMessage] = []
     for name in dict.fromkeys(decorated_modules()):

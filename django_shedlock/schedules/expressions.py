@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from itertools import pairwise
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from cronsim import CronSim, CronSimError
 from django.utils.functional import cached_property
+
+if TYPE_CHECKING:
+    from cronsim import CronSim
 
 SHORTHANDS = {
     "@hourly": "0 * * * *",
@@ -105,7 +107,7 @@ class CronExpression:
         return _simulate(self._fields, start, reverse=reverse)
 
     @cached_property
-    def _cron(self) -> CronSim:
+    def _cron(self) -> "CronSim":
         return _simulate(self._fields)
 
     @cached_property
@@ -187,7 +189,10 @@ def _simulate(
     start: datetime = datetime(2000, 12, 31, 23, 59, tzinfo=UTC),
     *,
     reverse: bool = False,
-) -> CronSim:
+) -> "CronSim":
+    # Only jobs with a cron expression need it.
+    from cronsim import CronSim, CronSimError
+
     expression = " ".join(fields)
     try:
         return CronSim(expression, start, reverse)

@@ -1,7 +1,6 @@
 """The last runs of a lock: a chart of their durations with gaps, and numbers."""
 
 import math
-import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -272,6 +271,9 @@ def statistics_of(runs: Sequence[LockRun]) -> dict[str, object] | None:
     durations = sorted(run.duration for run in good if run.duration is not None)
     if not durations:
         return {"runs": len(runs), "rate": rate}
+    # Only the page of a lock needs it, and it loads more modules of Python.
+    import statistics
+
     p95 = durations[math.ceil(0.95 * len(durations)) - 1]  # by the nearest rank
     median = length(statistics.median(durations))
     return {"runs": len(runs), "rate": rate, "median": median, "p95": length(p95)}

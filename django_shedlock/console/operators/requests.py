@@ -7,7 +7,6 @@ from typing import ClassVar
 from django.utils.functional import Promise
 from django.utils.translation import gettext, gettext_lazy
 
-from django_shedlock.cli.base import command
 from django_shedlock.clocks import aware
 from django_shedlock.console.links import has_catch_up
 from django_shedlock.console.models import ActionKind, ActionResult
@@ -17,6 +16,7 @@ from django_shedlock.console.monitoring.search import Search
 from django_shedlock.console.operators.acting import Action, Answer
 from django_shedlock.console.operators.audit import AuditedAction
 from django_shedlock.durations import format_duration, format_left
+from django_shedlock.execution.skips import operator_command
 from django_shedlock.history.texts import fitting
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.lock import process_of
@@ -125,7 +125,10 @@ class RequestRun(Action):
             lifetime = format_duration(REQUEST_LIFETIME)
             return {
                 name: text
-                % {"lifetime": lifetime, "command": command(provider, "trigger", name)}
+                % {
+                    "lifetime": lifetime,
+                    "command": operator_command(provider.alias, "trigger", name),
+                }
                 for name in names
             } | suspicions
         jobs = registered_by_name(provider.alias)
@@ -148,7 +151,7 @@ class RequestRun(Action):
     @classmethod
     def command_instead(cls, provider: LockProvider, name: str) -> str:
         is_asked = has_catch_up() and is_carried_out(provider)
-        return "" if is_asked else command(provider, "trigger", name)
+        return "" if is_asked else operator_command(provider.alias, "trigger", name)
 
     @classmethod
     def notes(cls, provider: LockProvider) -> Sequence[str]:
@@ -157,7 +160,7 @@ class RequestRun(Action):
             "The next `%(command)s` will run it, on any host where the job is known. A "
             "request that nobody carries out expires after %(lifetime)s."
         ) % {
-            "command": command(provider, "catch-up"),
+            "command": operator_command(provider.alias, "catch-up"),
             "lifetime": format_duration(REQUEST_LIFETIME),
         }
         seen = last_catch_up(provider)
@@ -180,7 +183,7 @@ class RequestRun(Action):
     def done(self, answer: Answer) -> str:
         """Say who will run the job."""
         text = gettext("The next `%(command)s` will run the job of lock %(name)s.")
-        run_by = command(answer.asked.provider, "catch-up")
+        run_by = operator_command(answer.asked.provider.alias, "catch-up")
         return text % {"command": run_by, "name": repr(answer.asked.name)}
 
 
