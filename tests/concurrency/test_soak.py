@@ -1,12 +1,13 @@
-"""The soak's short form, and that it finds what is broken."""
+"""A short form of each soak, and that each finds what is broken."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.concurrency.soak import Plan, soak
-from tests.support.soak.enough import Enough, Found, has_some
-from tests.support.soak.servers import QUICK_LOCK_SERVERS
+from benchmarks.soak import run as workers
+from benchmarks.soak.beats import run as beats
+from benchmarks.soak.enough import Enough, Found
+from benchmarks.soak.servers import QUICK_LOCK_SERVERS
 from tests.support.stores import chosen_store
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -31,11 +32,11 @@ FAULTS = ("server: ", "network: ")
 )
 def test_faults_of_workers_server_and_network(store: str | None) -> None:
     """No body overlaps another one, and what the library says of a loss is true."""
-    store = store or chosen_store()
-    enough = Enough(ENOUGH, *FAULTS)
-    verdict = soak(Plan(SECONDS, seed=21, pace=0.25, store=store, is_enough=enough))
-    assert verdict.violations == []
-    assert has_some(verdict.counts, "elements added")
+    enough = Enough(ENOUGH, *FAULTS, "elements added")
+    plan = workers.Plan(
+        SECONDS, 21, pace=0.25, store=store or chosen_store(), is_enough=enough
+    )
+    assert workers.soak(plan).violations == []
 
 
 @pytest.mark.servers_only
@@ -43,8 +44,16 @@ def test_promoted_replica() -> None:
     """A fail-over to a replica that has each commit breaks no claim."""
     enough = Enough({**ENOUGH, "server: promote": 1}, *FAULTS)
     # With this seed, the first fault of the server is a fail-over.
-    plan = Plan(SECONDS, seed=1, pace=0.25, replica=True, is_enough=enough)
-    assert soak(plan).violations == []
+    plan = workers.Plan(SECONDS, 1, pace=0.25, replica=True, is_enough=enough)
+    assert workers.soak(plan).violations == []
+
+
+@pytest.mark.servers_only
+def test_faults_of_beats_hosts_and_store() -> None:
+    """No rule is broken by beats that are killed, restarted and cut off."""
+    enough = Enough({"ticks begun": 15}, "hosts: ", "store: ")
+    plan = beats.Plan(0, seed=2, is_enough=enough)
+    assert beats.soak(plan).violations == []
 
 
 @pytest.mark.servers_only
@@ -52,12 +61,19 @@ def test_promoted_replica() -> None:
     ("broken", "pace", "found"),
     [
         ("lease", 1, "before the end of"),
-        ("tick", 1, "by scheduler"),
         ("shutdown", 0.25, "is held by a process that ended in good order"),
     ],
 )
-def test_what_is_broken_is_found(broken: str, pace: float, found: str) -> None:
-    """Each part that is taken out breaks a claim of its own."""
+def test_broken_lock_is_found(broken: str, pace: float, found: str) -> None:
+    """Each part that is taken out of the workers breaks a claim of its own."""
     is_found = Found(found)
-    verdict = soak(Plan(0, seed=1, pace=pace, broken=broken, is_enough=is_found))
-    assert is_found(verdict)
+    plan = workers.Plan(0, seed=1, pace=pace, broken=broken, is_enough=is_found)
+    assert is_found(workers.soak(plan))
+
+
+@pytest.mark.servers_only
+def test_broken_beat_is_found() -> None:
+    """The soak finds beats that begin the same tick again and again."""
+    is_found = Found("once each tick: ")
+    plan = beats.Plan(0, seed=2, pace=5, broken="tick", is_enough=is_found)
+    assert is_found(beats.soak(plan))

@@ -1,217 +1,410 @@
-"""What the soak makes of its journal."""
+"""What the soaks make of their journals: each claim and each rule can be broken."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable
+from importlib import import_module
+from itertools import count
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
-from tests.concurrency import soak as soaking
-from tests.concurrency.soak import Plan
+from benchmarks.soak import verdict as workers
+from benchmarks.soak.beats import broken as beat_faults
+from benchmarks.soak.beats import verdict as beats
+from benchmarks.soak.beats.rules import Rule
+from benchmarks.soak.beats.works import GRACE_SECONDS, STOP_TIMEOUT_SECONDS, Work
+from benchmarks.soak.journal import Event, Journal, read
+from benchmarks.soak.verdict import Verdict
 from tests.support.history import stale_writes
-from tests.support.soak.journal import Event, Journal, read
-from tests.support.soak.verdict import Verdict, judge
+
+pytestmark = pytest.mark.once
 
 MINUTE = "2026-11-23T03:18:00+00:00"
+PID = "host:7:"
+ID = f"{PID}x"
 
 
-def body(
-    name: str = "a",
-    *,
-    begin: float,
-    valid: Iterable[float] = (),
-    released: float | None = None,
-    **details: Any,
+# --- Workers -------------------------------------------------------------------------
+
+
+def run(
+    begin: float, last: float | None, token: int | None = 1, **details: Any
 ) -> list[Event]:
-    """Return the events of one body; it asks for its lock a second before it begins."""
-    identity = f"{name} {begin}"
-    token = details.pop("token", None)
-    beginning = {"asked": begin - 1, "way": "hold", "tick": None, **details}
+    """Return the events of a body that knew its lock as valid until ``last``."""
+    id = f"a {begin}"
+    facts = {"asked": begin - 1, "way": "hold", "tick": None, **details}
     return [
-        {"what": "begin", "at": begin, "id": identity, "name": name, **beginning},
-        {"what": "token", "at": begin, "id": identity, "token": token},
-        *({"what": "valid", "at": at, "id": identity} for at in valid),
-        *(
-            [{"what": "released", "at": released, "id": identity, "succeeded": True}]
-            if released
-            else []
-        ),
+        {"what": "begin", "at": begin, "id": id, "name": "a", **facts},
+        {"what": "token", "at": begin, "id": id, "token": token},
+        *([{"what": "valid", "at": last, "id": id}] if last else []),
     ]
 
 
-def violations(*bodies: list[Event]) -> list[str]:
-    return judge(event for events in bodies for event in events).violations
+def ended(*events: Event, at: float = 4, age: float | None = None) -> list[Event]:
+    """Return the events of an end in good order that leaves a lock held."""
+    held = {"name": "a", "id": ID, "age": age, "left": 9}
+    asked: Event = {"what": "asked", "at": 1, "id": ID, "lease_end": 6}
+    reaped: Event = {"what": "reaped", "at": at, "identity": PID, "held": [held]}
+    return [asked, *events, reaped]
 
 
-def test_bodies_whose_holders_both_knew_the_lock_as_theirs_overlap() -> None:
-    """The second one began before the first one looked for the last time."""
-    [violation] = violations(
-        body(begin=1, valid=[2, 4], token=1), body(begin=3, valid=[3.5], token=2)
-    )
-    assert (
-        violation == "hold a 2 of a 3 began 1.000 s before the end of hold a 1 of a 1"
-    )
+ACQUIRED: Event = {"what": "acquired", "at": 2, "id": ID}
+LOST: Event = {"what": "lost", "at": 3, "id": ID}
+RELEASED: Event = {"what": "release", "at": 3, "id": ID, "answer": True}
+NOT_RELEASED = {**RELEASED, "answer": False}
+CRASHED: Event = {"what": "crashed", "at": 3.5}
+LOGGED: Event = {"what": "unreleased", "at": 3, "identity": PID, "name": "a"}
+LEFT = "a is held by a process that ended in good order"
+SCHEDULED: dict[str, Any] = {"way": "scheduler", "tick": MINUTE}
+CAUGHT_UP: dict[str, Any] = {"way": "catch-up", "tick": MINUTE}
+SUCCESS: Event = {"what": "released", "at": 2, "id": "a 1", "succeeded": True}
+FORCED: Event = {"what": "force", "at": 3, "holder": "a 1"}
+"""An operator releases the lock of the body that began at 1."""
 
 
-def test_bodies_of_two_locks_do_not_overlap() -> None:
-    """Nor does one that knew no more that its lock was valid."""
-    first = body(begin=1, valid=[2], token=1)
-    assert violations(first, body("b", begin=1.5, valid=[3], token=1)) == []
-    assert violations(first, body(begin=3, valid=[4], token=2)) == []
+@pytest.mark.parametrize(
+    ("events", "words"),
+    [
+        ([*run(1, 4), *run(3, 5, 2)], "began 1.000 s before the end of"),
+        ([FORCED, *run(1, 4), *run(2.5, 4, 2)], "began 0.500 s before the end of"),
+        ([*run(1, None, 2), *run(4, None)], "has no higher token"),
+        ([*run(1, 2), *run(3, 4)], "has the token of"),
+        ([*run(1, 2, None)], "nobody knows with which token"),
+        ([*run(1, 2, **SCHEDULED), *run(3, 4, 2, **SCHEDULED)], "by scheduler"),
+        (
+            [*run(1, 2, **SCHEDULED), SUCCESS, *run(4, 5, 2, **CAUGHT_UP)],
+            "again after its success",
+        ),
+        (ended(), LEFT),
+        (ended(ACQUIRED, at=9), LEFT),
+        (ended(ACQUIRED, RELEASED), LEFT),
+        (ended(ACQUIRED, RELEASED, age=2), LEFT),
+        (ended({**CRASHED, "at": 2}, ACQUIRED, RELEASED), LEFT),
+        (ended(ACQUIRED, NOT_RELEASED, CRASHED), LEFT),
+        (ended(ACQUIRED, {**LOGGED, "name": "b"}), LEFT),
+        (ended(ACQUIRED, {**LOGGED, "identity": "host:8:"}), LEFT),
+        ([{"what": "hang", "name": "release", "where": ["f()"]}], "did not return"),
+        ([{"what": "untold", "name": "a", "way": "hold"}], "was not told"),
+        ([{"what": "died", "worker": "w", "why": "status 1"}], "ended by itself"),
+        ([{"what": "endless", "worker": "w"}], "did not end after SIGTERM"),
+    ],
+)
+def test_broken_claim(events: list[Event], words: str) -> None:
+    """A journal that breaks one claim about workers has that one violation."""
+    [violation] = workers.judge({"at": 1, **event} for event in events).violations
+    assert words in violation
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [*run(1, 2), *run(3, 4, 2)],
+        [*run(1, 4), *run(3, 5, name="b")],
+        [FORCED, *run(1, 4), *run(3.5, 4, 2)],
+        [*run(1, None, 2), *run(1.5, None)],
+        [*run(1, 2, **SCHEDULED), *run(4, 5, 2, **CAUGHT_UP)],
+        [ACQUIRED, {"what": "reaped", "at": 4, "identity": PID, "held": []}],
+    ],
+)
+def test_kept_claims(events: list[Event]) -> None:
+    """A journal that has only what may happen to workers has no violation."""
+    assert workers.judge(events).violations == []
 
 
 def test_later_body_is_compared_with_the_longest_before_it() -> None:
-    """A short one in between hides nothing."""
-    found = violations(
-        body(begin=1, valid=[9], token=1),
-        body(begin=2, valid=[3], token=2),
-        body(begin=4, valid=[5], token=3),
-    )
-    assert len(found) == 2
-
-
-def test_holder_may_not_know_yet_of_an_operators_release() -> None:
-    """From there on it is no overlap; before it is one."""
-    force: Event = {"what": "force", "at": 3, "holder": "a 1"}
-    first = body(begin=1, valid=[2, 4], token=1)
-    assert violations([force], first, body(begin=3.5, valid=[4], token=2)) == []
-    assert violations([force], first, body(begin=2.5, valid=[4], token=2))
-
-
-def test_tokens_have_to_grow() -> None:
-    """Who asks after another one has begun gets a higher one, and nobody the same."""
-    assert violations(body(begin=1, token=2), body(begin=3, token=1))
-    assert violations(body(begin=1, token=2), body(begin=3, token=2))
-    assert violations(body(begin=1, token=2), body(begin=1.5, token=1)) == []
-
-
-def test_token_is_given_once_in_the_whole_journal() -> None:
-    """A token that its lock has had long before is found; another lock may have it."""
-    between = [body(begin=2 + n, token=10 + n) for n in range(5)]
-    first, again = body(begin=1, token=9), body(begin=20, token=12)
-    found = violations(first, *between, again)
-    assert "hold a 12 of a 20 has the token of hold a 12 of a 4" in found
-    assert violations(first, *between, body("b", begin=20, token=12)) == []
-
-
-def test_tick_is_run_once() -> None:
-    """Once by its scheduler and once more to catch up, unless it has succeeded."""
-    first = body(begin=1, way="scheduler", tick=MINUTE)
-    again = body(begin=3, way="scheduler", tick=MINUTE)
-    late = body(begin=5, way="catch-up", tick=MINUTE)
-    assert violations(first, late) == []
-    assert violations(first, again)
-    succeeded = body(begin=1, way="scheduler", tick=MINUTE, released=2)
-    assert violations(succeeded, late)
-
-
-def test_stale_write_is_found() -> None:
-    """Whether the next holder has written or has only got the lock."""
-    assert [*stale_writes([("a", 1, 1), ("b", 1, 1), ("a", 2, 2), ("a", 2, 2)])] == []
-    assert [*stale_writes([("a", 1, 2)])]
-    assert [*stale_writes([("a", 2, 2), ("a", 1, 1)])]
-
-
-def end(*events: Event, at: float, held: Iterable[str] = ("host:7:x",)) -> Verdict:
-    """Return what is made of an end in good order, after these events of process 7."""
-    locks = [{"name": "a", "id": each} for each in held]
-    reaped: Event = {"what": "reaped", "identity": "host:7:", "held": locks, "at": at}
-    asked: Event = {"what": "asked", "at": 1, "id": "host:7:x", "lease": 5}
-    return judge([asked, *events, reaped])
-
-
-ACQUIRED: Event = {"what": "acquired", "at": 2, "id": "host:7:x"}
-RELEASED: Event = {
-    "what": "released",
-    "at": 3,
-    "id": "host:7:x",
-    "was_ours": True,
-    "succeeded": True,
-}
+    """A short body hides no overlap with a longer one before it."""
+    events = [*run(1, 9), *run(2, 3, 2), *run(4, 5, 3)]
+    by_second, by_third = workers.judge(events).violations
+    assert "began 7.000 s before the end of" in by_second
+    assert "began 5.000 s before the end of" in by_third
 
 
 @pytest.mark.parametrize(
-    ("events", "at"),
+    ("events", "why"),
     [
-        ([ACQUIRED], 4),
-        ([ACQUIRED], 9),
-        ([ACQUIRED, RELEASED], 4),
-        ([{"what": "crashed", "at": 2.5}, ACQUIRED, RELEASED], 4),
-        ([ACQUIRED, {**RELEASED, "was_ours": False}, {"what": "crashed", "at": 4}], 5),
-        ([ACQUIRED, {"what": "unreleased", "identity": "host:7:", "name": "b"}], 4),
-        ([ACQUIRED, {"what": "unreleased", "identity": "host:8:", "name": "a"}], 4),
-        ([], 4),
+        (ended(at=7), "acquired too late"),
+        (ended(ACQUIRED, LOST), "lost before"),
+        (ended(ACQUIRED, LOGGED), "said in the log"),
+        (ended(ACQUIRED, RELEASED, CRASHED), "release lost in a crash"),
+        (ended(ACQUIRED, RELEASED, age=0.5), "acquired again after its release"),
     ],
 )
-def test_process_that_ended_in_good_order_holds_nothing(
-    events: list[Event], at: float
-) -> None:
-    """A lock that it holds is a violation, also one for which it got no answer."""
-    violation = "a is held by a process that ended in good order: host:7:x"
-    assert end(*events, at=at).violations == [violation]
-    assert end(*events, at=at, held=[]).violations == []
-
-
-@pytest.mark.parametrize(
-    ("events", "at", "why"),
-    [
-        ([], 7, "acquired too late"),
-        ([ACQUIRED, {"what": "lost", "at": 6, "id": "host:7:x"}], 7, "lost before"),
-        (
-            [ACQUIRED, RELEASED, {"what": "crashed", "at": 4}],
-            5,
-            "release lost in a crash",
-        ),
-        (
-            [ACQUIRED, {"what": "unreleased", "identity": "host:7:", "name": "a"}],
-            4,
-            "said in the log",
-        ),
-    ],
-)
-def test_lock_that_nobody_could_release_is_counted(
-    events: list[Event], at: float, why: str
-) -> None:
-    """It is no violation, and the figures show it."""
-    verdict = end(*events, at=at)
+def test_lock_that_nobody_could_release(events: list[Event], why: str) -> None:
+    """A lock that nobody could release is counted, but is no violation."""
+    verdict = workers.judge(events)
     assert verdict.violations == []
-    assert verdict.counts[f"held after an end: {why}"] == 1
-
-
-@pytest.mark.parametrize(
-    "event",
-    [
-        {"what": "hang", "name": "release", "where": ["in release()"]},
-        {"what": "untold", "name": "a", "way": "hold"},
-        {"what": "died", "worker": "worker-1", "why": "exit status 1"},
-        {"what": "endless", "worker": "worker-1"},
-    ],
-)
-def test_what_must_not_happen_is_a_violation(event: Event) -> None:
-    """A call or an end that takes for ever, an untold loss, a worker that fails."""
-    assert len(violations([{"at": 1, **event}])) == 1
+    assert verdict.counts == {
+        f"held after an end: {why}": 1,
+        "workers that ended in good order": 1,
+    }
 
 
 def test_figures() -> None:
-    """They count what happened, and tell what took longest."""
-    verdict = judge(
-        [
-            *body(begin=1),
-            {"what": "call", "at": 2, "name": "extend", "took": 2.0},
-            {"what": "call", "at": 3, "name": "extend", "took": 1.0},
-            {"what": "harm", "at": 3, "kind": "workers killed"},
-        ]
-    )
+    """The figures count what happened, and have the longest of each duration."""
+    calls = [
+        {"what": "call", "at": at, "name": "extend", "took": took}
+        for at, took in ((2, 2.0), (3, 1.0))
+    ]
+    harm: Event = {"what": "harm", "at": 3, "kind": "workers killed"}
+    verdict = workers.judge([*run(1, None), *calls, harm])
     assert verdict.counts == {"bodies": 1, "workers killed": 1}
     assert "longest call: extend  2.0 s" in str(verdict)
     assert '"workers killed": 1' in verdict.as_json()
 
 
+def test_lock_that_is_left_has_its_story() -> None:
+    """The violation says what is known of the try, and which faults there were."""
+    fault: Event = {"what": "fault", "at": 2.5, "kind": "network: delay"}
+    way: Event = {"what": "ended", "at": 3.9, "identity": PID, "way": "interrupted"}
+    events = ended(ACQUIRED, fault, NOT_RELEASED, way, age=2.1)
+    [violation] = workers.judge(events).violations
+    assert violation == (
+        f"{LEFT}: {ID}: asked 3.000 s before, acquired by the server's clock 2.100 s "
+        "before, confirmed 2.000 s before, network: delay 1.500 s before, release "
+        "answered False 1.000 s before, held for 9.000 s more, lease over in 2.000 s "
+        "by its own clock, end: interrupted"
+    )
+
+
+def test_stale_write() -> None:
+    """A write is stale if a later holder has written, or has got the lock."""
+    assert [*stale_writes([("a", 1, 1), ("b", 1, 1), ("a", 2, 2), ("a", 2, 2)])] == []
+    assert [*stale_writes([("a", 1, 2)])]
+    assert [*stale_writes([("a", 2, 2), ("a", 1, 1)])]
+
+
+# --- Beats ---------------------------------------------------------------------------
+
+EVERY_100 = Work("job", (100,), 40, 0, 0)
+"""Its ticks are at 0, 100, 200 and so on, by the clock of these histories."""
+BEAT, CHILD = 10, 11
+"""Processes."""
+serial = count(1)
+
+
+def beat(
+    started: float = 0,
+    *,
+    stops: Iterable[float] = (),
+    killed: float | None = None,
+    pid: int = BEAT,
+) -> list[Event]:
+    """Return the events of a beat, which looks a second after it has started."""
+    who = {"host": "a", "pid": pid}
+    events: list[Event] = [
+        {"what": "started", "at": started, "version": 0, **who},
+        {"what": "ready", "at": started + 1, **who},
+        *({"what": "stopping", "at": at, **who} for at in stops),
+    ]
+    if killed is not None:
+        kill = {"what": "killing", "at": killed, "pids": [pid], "of": "beat"}
+        events.append({**kill, **who})
+    return events
+
+
+def body(
+    begin: float,
+    last: float | None = None,
+    *,
+    how: str | None = "ended",
+    has_body: bool = True,
+    **details: Any,
+) -> list[Event]:
+    """Return the events of one body of the beat's child, which lives until ``last``."""
+    last = begin + 1 if last is None else last
+    facts = {
+        "id": f"a:{CHILD}:{next(serial)}",
+        "name": "job",
+        "host": "a",
+        "pid": CHILD,
+        "parent": BEAT,
+        "version": 0,
+        "tick": None,
+        "trigger": "scheduler",
+        "request": None,
+        "lease": 40.0,
+        "keep_alive": False,
+        "rerun": False,
+        **details,
+    }
+    id, lease_end = facts["id"], begin + facts["lease"]
+    events: list[Event] = [{"what": "acquired", "at": begin, "at_least": 0, **facts}]
+    if has_body:
+        events += [
+            {"what": "begin", "at": begin, "lease_end": lease_end, **facts},
+            {"what": "alive", "at": last, "id": id, "is_held": last < lease_end},
+        ]
+    if "token" in facts:
+        events.append({"what": "token", "at": begin, "id": id, "token": 1})
+    if how is not None and has_body:
+        events.append({"what": "end", "at": last, "id": id, "how": how})
+    if how is not None:
+        events.append({"what": "released", "at": last, "id": id, "why": None})
+    return events
+
+
+def request(at: float, *, is_sure: bool = True) -> list[Event]:
+    """Return the event of a run that an operator asked for."""
+    times = {"at": at + 0.5, "asked": at}
+    return [{"what": "request", "name": "job", "is_sure": is_sure, **times}]
+
+
+def outage(begin: float, end: float) -> list[Event]:
+    """Return the events of a time in which the host does not reach its store."""
+    return [
+        {"what": "away", "at": begin, "hosts": ["a"], "kind": "link hangs"},
+        {"what": "back", "at": end, "hosts": ["a"], "since": begin},
+    ]
+
+
+def kill(at: float) -> list[Event]:
+    """Return the event of a child that is killed."""
+    who = {"host": "a", "pid": BEAT, "pids": [CHILD], "of": "child"}
+    return [{"what": "killing", "at": at, **who}]
+
+
+def dead_holder(*seen: float) -> list[Event]:
+    """Return what is seen of a dead process that holds the lock."""
+    facts = {"name": "job", "id": f"a:{CHILD}:dead", "host": "a", "pid": CHILD}
+    event: Event = {"what": "dead holder", "dead": 50, "locked_at": 50, **facts}
+    return [{**event, "at": at} for at in seen]
+
+
+def judged(*events: list[Event], since: float = 0, wall: float = 0) -> Verdict:
+    """
+    Return the verdict on a job that is known from then on, and calm from 150 on.
+
+    At the beginning, the store's clock shows ``wall``.
+    """
+    begin: list[Event] = [
+        {"what": "clock", "at": 0, "wall": wall},
+        {"what": "deploy", "at": since, "version": 0},
+    ]
+    everything = [event for each in events for event in each]
+    calm: Event = {"what": "calm", "at": 150}
+    return beats.judge([*begin, *everything, calm], [EVERY_100])
+
+
+OPERATOR: dict[str, Any] = {"request": 10.2, "trigger": "operator"}
+PAUSE: Event = {"what": "pause", "at": 91, "name": "job", "asked": 90, "lasting": 30}
+OPEN: Event = {"what": "open request", "at": 90, "name": "job"}
+EXIT = {"status": 1, "is_asked": False, "words": "Traceback"}
+GONE: Event = {"what": "gone", "at": 30, "host": "a", "pid": BEAT, **EXIT}
+CUT = 50 + STOP_TIMEOUT_SECONDS - 2
+BEGUN = body(100, tick=100)
+
+
+@pytest.mark.parametrize(
+    ("rule", "events"),
+    [
+        ("one body", [body(1, 5), body(4, 8)]),
+        ("one body", [body(1, 5, lease=2, keep_alive=True), body(4, 8)]),
+        ("one body", [body(1, 5, lease=3.5), body(4, 8)]),
+        ("tokens", [body(1, token=1), body(3, token=1)]),
+        ("once each tick", [BEGUN, body(105, tick=100)]),
+        (
+            "once each tick",
+            [
+                body(100, tick=100, rerun=True, how="raised"),
+                body(105, tick=100, rerun=True, trigger="catch-up"),
+            ],
+        ),
+        (
+            "once each tick",
+            [body(100, tick=100, how=None), kill(101), body(105, tick=100)],
+        ),
+        ("not before the tick", [body(99, tick=100)]),
+        ("not owed", [[{**PAUSE, "is_sure": True}], beat(), body(121, tick=100)]),
+        ("none lost", [beat()]),
+        ("none lost", [beat(), outage(95, 100.5)]),
+        ("none lost", [beat(), body(90, 101)]),
+        ("a request once", [request(10), body(12, **OPERATOR), body(15, **OPERATOR)]),
+        ("a request once", [request(10)]),
+        ("a request once", [request(10, is_sure=False), [OPEN]]),
+        ("no dead holder", [beat(), BEGUN, dead_holder(51, 70)]),
+        ("none cut", [beat(stops=[50]), body(49, CUT, how="interrupted")]),
+        ("none cut", [beat(stops=[50]), body(49, CUT, how=None)]),
+        ("none cut", [beat(killed=50), body(49, 51, how=None)]),
+        ("none cut", [beat(), BEGUN, body(10, 12, how="interrupted"), kill(13)]),
+        ("the beat of a ended by itself", [beat(), [GONE]]),
+        ("the beat of a did not end", [[{"what": "endless", "at": 30, "host": "a"}]]),
+    ],
+)
+def test_broken_rule(rule: str, events: list[list[Event]]) -> None:
+    """A journal that breaks one rule for beats has that one violation."""
+    [violation] = judged(*events).violations
+    assert violation.startswith(rule)
+
+
+def test_ticks_are_counted_from_the_epoch() -> None:
+    """With a store's clock 3 seconds ahead of the journal's, a tick is at 97."""
+    assert judged(beat(), body(97, tick=100), wall=3).violations == []
+    [violation] = judged(beat(), wall=3).violations
+    assert violation.startswith("none lost: the tick 100 of job")
+
+
+def test_violation_has_a_timeline() -> None:
+    """The timeline shows what happened to the lock, and the faults at that time."""
+    events = (body(1, 5), body(4, 8), outage(3, 4), body(4, name="other"))
+    [violation] = judged(beat(), BEGUN, *events).violations
+    first, *lines = violation.splitlines()
+    assert first.startswith("one body: the body of job in ")
+    shown = Counter(line.split()[1] for line in lines)
+    assert shown["begin"] == shown["end"] == 2
+    assert shown["started"] == shown["away"] == shown["back"] == 1
+    assert "other" not in violation
+
+
+@pytest.mark.parametrize("broken", beat_faults.BREAKS)
+def test_parts_that_are_taken_out_of_beats_exist(broken: str) -> None:
+    """Each part of the library that a soak takes out exists, and so does its rule."""
+    take_out, rule = beat_faults.BREAKS[broken]
+    try:
+        take_out()
+    finally:
+        patch.stopall()
+    assert rule in {each.title for each in Rule.__subclasses__()}
+
+
+def test_tick_before_its_registration() -> None:
+    """A tick that came before any beat knew its schedule is not owed."""
+    [violation] = judged(body(160, tick=100), since=150).violations
+    assert violation.startswith("not owed")
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [beat(), BEGUN],
+        [body(1, 5, lease=2), body(4.1, 8)],
+        [
+            body(100, tick=100, how=None, rerun=True),
+            kill(101),
+            body(105, tick=100, rerun=True),
+        ],
+        [beat(), outage(99, 100 + GRACE_SECONDS)],
+        [beat(killed=105)],
+        [request(10), body(12, **OPERATOR)],
+        [beat(), BEGUN, dead_holder(51, 60)],
+        [beat(stops=[50]), body(49, CUT + 2, how="interrupted")],
+        [beat(stops=[50, 51]), body(49, 52, how="interrupted")],
+    ],
+)
+def test_kept_rules(events: list[list[Event]]) -> None:
+    """A journal that has only what may happen has no violation."""
+    assert judged(*events).violations == []
+
+
+# --- Both ----------------------------------------------------------------------------
+
+
 def test_half_a_line_of_a_killed_process_is_left_out(tmp_path: Path) -> None:
-    """The others' lines are whole."""
+    """The journal's other lines are whole."""
     path = tmp_path / "journal"
     Journal(path).write("begin", at=1.5, name="a")
     with path.open("a") as lines:
@@ -219,23 +412,26 @@ def test_half_a_line_of_a_killed_process_is_left_out(tmp_path: Path) -> None:
     assert [*read(path)] == [{"what": "begin", "at": 1.5, "name": "a"}]
 
 
+@pytest.mark.parametrize("program", ["benchmarks.soak", "benchmarks.soak.beats"])
 @pytest.mark.parametrize(("found", "status"), [([], 0), (["a overlaps b"], 1)])
 def test_violation_is_the_exit_status(
+    program: str,
     found: list[str],
     status: int,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """It is told below the figures, or in them as JSON."""
-    plans: list[Plan] = []
+    """The violations are printed below the figures, or in them as JSON."""
+    command: Any = import_module(f"{program}.__main__")
+    plans: list[Any] = []
 
-    def run(plan: Plan) -> Verdict:
+    def soak(plan: Any) -> Verdict:
         plans.append(plan)
         return Verdict(violations=found)
 
-    monkeypatch.setattr(soaking, "soak", run)
-    assert soaking.main(soaking.parse(["--for", "1h", "--seed", "7"])) == status
-    assert soaking.main(soaking.parse(["--for", "1h", "--json"])) == status
+    monkeypatch.setattr(command, "soak", soak)
+    assert command.main(command.parse(["--for", "1h", "--seed", "7"])) == status
+    assert command.main(command.parse(["--for", "1h", "--json"])) == status
     assert (plans[0].seconds, plans[0].seed) == (3600, 7)
     text, as_json = capsys.readouterr().out.split("{", 1)
     assert text.splitlines() == [f"violations  {status}", *found]

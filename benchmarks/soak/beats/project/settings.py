@@ -1,7 +1,7 @@
 """The settings of the soak's project."""
 
-from tests.support.beat_soak.place import Place
-from tests.support.beat_soak.works import EXIT_TIMEOUT_SECONDS, GRACE_SECONDS
+from benchmarks.soak.beats.place import Place
+from benchmarks.soak.beats.works import EXIT_TIMEOUT_SECONDS, GRACE_SECONDS
 
 SECRET_KEY = "only for tests"
 USE_TZ = True
@@ -14,7 +14,7 @@ INSTALLED_APPS = [
     "django_shedlock",
     "django_shedlock.console",
     "django_shedlock.beat",
-    "tests.support.beat_soak.project",
+    "benchmarks.soak.beats.project",
 ]
 SHEDLOCK_GRACE = GRACE_SECONDS
 SHEDLOCK_EXIT_TIMEOUT = EXIT_TIMEOUT_SECONDS
@@ -25,7 +25,7 @@ LOGGING = {
     "handlers": {
         "console": {"class": "logging.StreamHandler", "formatter": "full"},
         "journal": {
-            "class": "tests.support.beat_soak.reports.NoteReports",
+            "class": "benchmarks.soak.beats.reports.NoteReports",
             "level": "WARNING",
         },
     },

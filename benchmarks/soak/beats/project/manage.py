@@ -12,7 +12,7 @@ import time
 
 from django.core.management import execute_from_command_line
 
-from tests.support.beat_soak.place import Place
+from benchmarks.soak.beats.place import Place
 
 PR_SET_PDEATHSIG = 1
 
@@ -32,7 +32,7 @@ def main() -> None:
     # The soak may be killed; nothing of it shall stay. Forks do not inherit this.
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    module = "tests.support.beat_soak.project.settings"
+    module = "benchmarks.soak.beats.project.settings"
     os.environ["DJANGO_SETTINGS_MODULE"] = module
     execute_from_command_line(["manage.py", *sys.argv[1:]])
 

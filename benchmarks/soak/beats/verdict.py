@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from tests.support.beat_soak.rules import RULES, Violation
-from tests.support.beat_soak.story import Story
-from tests.support.beat_soak.works import GRACE_SECONDS, WORKS, Work
-from tests.support.soak.journal import Event
-from tests.support.soak.verdict import Verdict
+from benchmarks.soak.beats.rules import RULES, Violation
+from benchmarks.soak.beats.story import Story
+from benchmarks.soak.beats.works import GRACE_SECONDS, WORKS, Work
+from benchmarks.soak.journal import Event
+from benchmarks.soak.verdict import Verdict
 
 TIMELINE_LENGTH = 60
 """The most lines of a timeline; those in the middle are left out."""

@@ -16,6 +16,12 @@ from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.db import Error, connections, transaction
 
+from benchmarks.soak.body import Body, BodyError
+from benchmarks.soak.broken import BREAKS
+from benchmarks.soak.ends import Ends, note_acquisitions, note_unreleased
+from benchmarks.soak.journal import Journal, leave_out_warnings
+from benchmarks.soak.servers import use_provider
+from benchmarks.soak.watch import PATIENCE, Watch, end_with_parent
 from django_shedlock import (
     LockNotAcquired,
     ShedLockError,
@@ -32,12 +38,6 @@ from django_shedlock.signals import lock_lost, lock_not_acquired, lock_released
 from tests.models import ElementSet, FencedWrite
 from tests.support.element_sets import Guard
 from tests.support.processes import Parent
-from tests.support.soak.body import Body, BodyError
-from tests.support.soak.ends import Ends, note_acquisitions, note_unreleased
-from tests.support.soak.faults import BREAKS
-from tests.support.soak.journal import Journal, leave_out_warnings
-from tests.support.soak.servers import use_provider
-from tests.support.soak.watch import PATIENCE, Watch, end_with_parent
 from tests.support.waiting import wait_as_shipped
 
 NAMES = [f"lock-{number}" for number in range(5)]

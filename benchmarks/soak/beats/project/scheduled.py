@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
+from benchmarks.soak.beats.broken import BREAKS
+from benchmarks.soak.beats.place import Place
+from benchmarks.soak.beats.works import WORKS, Kind, Work
+from benchmarks.soak.journal import Journal
 from django_shedlock import ShedLockError, current_lock, scheduler_lock
 from django_shedlock.locks.lock import Lock
 from django_shedlock.signals import lock_acquired, lock_lost, lock_released
-from tests.support.beat_soak.faults import BREAKS
-from tests.support.beat_soak.place import Place
-from tests.support.beat_soak.works import WORKS, Kind, Work
-from tests.support.soak.journal import Journal
 
 STEP_SECONDS = 0.1
 """Between two entries that say that a body lives."""

@@ -13,18 +13,18 @@ from typing import IO, Any
 
 import psutil
 
-from tests.support.beat_soak.place import Place
-from tests.support.beat_soak.works import (
+from benchmarks.soak.beats.place import Place
+from benchmarks.soak.beats.works import (
     EXIT_TIMEOUT_SECONDS,
     KILL_AFTER_SECONDS,
     STOP_TIMEOUT_SECONDS,
 )
+from benchmarks.soak.journal import Journal
 from tests.support.paths import ROOT
 from tests.support.proxies import Proxy
-from tests.support.soak.journal import Journal
 from tests.support.zookeeper_servers import libfaketime
 
-MANAGE = [sys.executable, "-m", "tests.support.beat_soak.project.manage"]
+MANAGE = [sys.executable, "-m", "benchmarks.soak.beats.project.manage"]
 FIRST_LOOK = "Starting these jobs"
 """What a beat prints when it has looked for the first time."""
 END_SLACK_SECONDS = 10

@@ -17,16 +17,16 @@ from unittest.mock import patch
 from django.db import Error
 
 import django_shedlock
+from benchmarks.soak.body import Body, BodyError
+from benchmarks.soak.journal import Journal
 from django_shedlock import LockNotAcquired, ShedLockError, ahold, hold
 from django_shedlock.locks.lock import Lock, identity_of
 from django_shedlock.locks.status import LockHolder
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.base import LockProvider
-from tests.support.soak.body import Body, BodyError
-from tests.support.soak.journal import Journal
 
 if TYPE_CHECKING:
-    from tests.support.soak.worker import SoakWorker
+    from benchmarks.soak.worker import SoakWorker
 
 INTERRUPTED = "interrupted"
 GATHERED = "tasks cancelled"
@@ -122,25 +122,37 @@ class Ends:
             await Body(self._worker, lock, asked, "gather").arun()
 
     def _names(self) -> list[str]:
-        from tests.support.soak.worker import NAMES
+        from benchmarks.soak.worker import NAMES
 
         return self._worker.chance.sample(NAMES, LOCK_COUNT)
 
 
 def note_acquisitions(journal: Journal) -> None:
-    """Let the journal have each try to acquire a lock, and each that is confirmed."""
+    """Let the journal have each try to acquire a lock, and what the store answers."""
     provider = type(get_provider())
-    acquire = provider.acquire
+    acquire, release = provider.acquire, provider.release
 
     def acquire_and_note(self: LockProvider, lock: Lock) -> LockHolder | None:
-        lease = lock.configuration.lock_at_most_for.total_seconds()
-        journal.write("asked", id=lock.locked_by, lease=lease)
+        lease_end = time.monotonic() + lock.remaining().total_seconds()
+        journal.write("asked", id=lock.locked_by, lease_end=lease_end)
         holder = acquire(self, lock)
         if holder is None:
             journal.write("acquired", id=lock.locked_by)
         return holder
 
+    def release_and_note(self: LockProvider, lock: Lock, **options: Any) -> bool:
+        answer: bool | str = "nothing"
+        try:
+            answer = release(self, lock, **options)
+        except BaseException as error:
+            answer = type(error).__name__
+            raise
+        finally:
+            journal.write("release", id=lock.locked_by, answer=answer)
+        return answer
+
     patch.object(provider, "acquire", acquire_and_note).start()
+    patch.object(provider, "release", release_and_note).start()
 
 
 class NoteUnreleased(logging.Handler):

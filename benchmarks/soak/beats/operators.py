@@ -13,12 +13,12 @@ import psutil
 from django.core.management import CommandError, call_command
 from django.db import Error
 
+from benchmarks.soak.beats.works import WORKS
+from benchmarks.soak.journal import Journal
 from django_shedlock import LockProviderError
 from django_shedlock.locks.lock import split_identity
 from django_shedlock.locks.status import LockState, LockStatus
 from django_shedlock.providers import get_provider
-from tests.support.beat_soak.works import WORKS
-from tests.support.soak.journal import Journal
 
 PAUSE_SECONDS = (1.5, 5)
 """Between two actions of an operator."""

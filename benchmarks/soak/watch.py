@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 from django.db import OperationalError, connections
 
-from tests.support.soak.journal import Journal
+from benchmarks.soak.journal import Journal
 
 LONGEST_CALL = 60.0
 """Seconds for which a call of the library may take, whatever the network does: two

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import os
 
-from tests.support.beat_soak.place import Place
-from tests.support.soak.journal import Journal
+from benchmarks.soak.beats.place import Place
+from benchmarks.soak.journal import Journal
 
 
 class NoteReports(logging.Handler):

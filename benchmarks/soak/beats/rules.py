@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 from math import inf
 
-from tests.support.beat_soak.story import (
+from benchmarks.soak.beats.story import (
     CLOCK_STEP_SECONDS,
     Beat,
     Body,
@@ -23,7 +23,7 @@ from tests.support.beat_soak.story import (
     longest_look,
     time_left,
 )
-from tests.support.beat_soak.works import (
+from benchmarks.soak.beats.works import (
     ANSWER_TIMEOUT_SECONDS,
     GRACE_SECONDS,
     LOOK_INTERVAL_SECONDS,

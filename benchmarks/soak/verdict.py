@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from benchmarks.soak.journal import Event
+from benchmarks.soak.left_locks import LeftLocks
 from tests.support.history import Acquisition, violations
-from tests.support.soak.journal import Event
-from tests.support.soak.left import LeftLocks
 
 
 @dataclass

@@ -1,23 +1,17 @@
 """
 Workers, a server and a network that fail at random, and a journal of what came of it.
 
-``python -m tests.concurrency.soak --store postgres --for 1h`` (or ``mariadb``,
-``redis``, ``etcd``, ``zookeeper``) starts a server of its own, and a proxy before it.
 It kills and stops workers, lets others end in good order, and stops, crashes, freezes
-and restarts the server. With ``--replica``, it also promotes the server's replica. etcd
-and ZooKeeper have three members; it also crashes and freezes single ones, and the
-leader. The proxy delays, swallows and cuts what workers send and get. The same
-``--seed`` gives the same choice of faults.
+and restarts the server. It may also promote the server's replica. etcd and ZooKeeper
+have three members; it also crashes and freezes single ones, and the leader. The network
+delays, swallows and cuts what workers send and get.
 """
 
 from __future__ import annotations
 
-import argparse
 import math
-import os
 import random
 import signal
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -30,24 +24,21 @@ from typing import Any
 import psutil
 from django.db import connections
 
-import tests.support.preload  # noqa: F401
-from django_shedlock.durations import parse_duration
+from benchmarks.soak import network
+from benchmarks.soak.aftermath import held_by, look
+from benchmarks.soak.enough import LONGEST
+from benchmarks.soak.journal import Journal, read
+from benchmarks.soak.pairs import Pair
+from benchmarks.soak.servers import Cluster, LockServer, soaked
+from benchmarks.soak.verdict import Verdict, judge
+from benchmarks.soak.watch import HUNG
+from benchmarks.soak.worker import Task, make_sets, work
 from django_shedlock.locks.lock import identity_of
 from tests.support.processes import Worker
 from tests.support.processes import worker as one_worker
 from tests.support.servers import Server, use
-from tests.support.soak import proxy
-from tests.support.soak.aftermath import held_by, look
-from tests.support.soak.enough import LONGEST
-from tests.support.soak.faults import BREAKS
-from tests.support.soak.journal import Journal, leave_out_warnings, read
-from tests.support.soak.pairs import PAIRS, Pair
-from tests.support.soak.servers import STORES, Cluster, LockServer, soaked
-from tests.support.soak.verdict import Verdict, judge
-from tests.support.soak.watch import HUNG
-from tests.support.soak.worker import WORKLOADS, Task, make_sets, work
 from tests.support.standstills import ServerProcess
-from tests.support.stores import STORE_VARIABLE, URL_VARIABLES, chosen_store
+from tests.support.stores import chosen_store
 
 DRIFT = 0.01
 """Seconds by which the wall clock may have moved before it is told."""
@@ -317,97 +308,12 @@ def soak(plan: Plan) -> Verdict:
     ):
         make_sets()
         journal = Path(folder, "journal")
-        network = proxy.Network(
+        link = network.Network(
             server.addresses(), journal, plan.seed, plan.pace, plan.longest_swallow
         )
-        with one_worker(proxy.run, network) as between:
+        with one_worker(network.run, link) as between:
             Soak(plan, server, between.heard(), journal).run()
         # With the proxy the last connections end, and what they had begun.
         verdict = judge(read(journal))
         look(verdict, journal)
     return verdict
-
-
-def parse(arguments: list[str]) -> argparse.Namespace:
-    """Return the options of the command line."""
-    parser = argparse.ArgumentParser(prog="tests.concurrency.soak", description=__doc__)
-    parser.add_argument("--store", choices=STORES)
-    parser.add_argument("--for", dest="duration", default="1m", help="such as 1h")
-    parser.add_argument(
-        "--workload",
-        choices=WORKLOADS,
-        default="all",
-        help="what is run under the locks; lock-set: reads, pauses and writes of a set",
-    )
-    parser.add_argument("--seed", type=int, default=random.randrange(10**6))
-    parser.add_argument("--workers", type=int, default=7)
-    parser.add_argument("--pace", type=float, default=1, help="below 1: more faults")
-    parser.add_argument(
-        "--longest-swallow",
-        type=float,
-        metavar="SECONDS",
-        default=20.0,
-        help="cut a connection that swallows after so long, as the driver's own limits "
-        "do in a project; 20 by default",
-    )
-    parser.add_argument(
-        "--replica",
-        action="store_true",
-        help="let the server have a replica, and promote it now and then; for "
-        + " and ".join(PAIRS),
-    )
-    parser.add_argument("--json", action="store_true", help="print figures as JSON")
-    parser.add_argument(
-        "--broken", choices=[*BREAKS], help="take a part out, to see that it is found"
-    )
-    options = parser.parse_args(arguments)
-    if options.replica and (options.store or chosen_store()) not in PAIRS:
-        parser.error("--replica needs --store " + " or ".join(PAIRS))
-    return options
-
-
-def main(options: argparse.Namespace) -> int:
-    """Run the soak, and return 1 if a claim was broken."""
-    plan = Plan(
-        parse_duration(options.duration).total_seconds(),
-        options.seed,
-        options.workers,
-        options.pace,
-        options.longest_swallow,
-        options.broken,
-        options.workload,
-        options.store or chosen_store(),
-        options.replica,
-    )
-    print(f"seed {plan.seed}", file=sys.stderr)
-    leave_out_warnings()
-    verdict = soak(plan)
-    if options.json:
-        print(verdict.as_json())
-    else:
-        print(verdict, *verdict.violations, sep="\n")
-    return int(bool(verdict.violations))
-
-
-def database_of(store: str) -> str:
-    """Return the database of the soak: SQLite, where the store keeps only locks."""
-    return store if store in URL_VARIABLES else "sqlite"
-
-
-def environment(store: str) -> dict[str, str]:
-    """Return this process's, with the database; no other test uses that."""
-    found = {**os.environ, STORE_VARIABLE: database_of(store)}
-    if store in URL_VARIABLES:
-        found[URL_VARIABLES[store]] = f"{store}://nobody@127.0.0.1:1/none"
-    return found
-
-
-if __name__ == "__main__":
-    options = parse(sys.argv[1:])
-    if options.store and database_of(options.store) != chosen_store():
-        again = [sys.executable, "-m", "tests.concurrency.soak", *sys.argv[1:]]
-        os.execve(sys.executable, again, environment(options.store))
-    from tests.concurrency import soak as this_module
-
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    raise SystemExit(this_module.main(options))

@@ -16,7 +16,7 @@ from tests.support.element_sets import Addition, Guard, claim
 from tests.support.leases import is_kept_alive
 
 if TYPE_CHECKING:
-    from tests.support.soak.worker import SoakWorker
+    from benchmarks.soak.worker import SoakWorker
 
 TOLD_WITHIN = 30.0
 """Seconds from the end of a lease until its body is told, whatever the network does."""

@@ -13,13 +13,13 @@ import psutil
 from django.core.management import call_command
 from django.test import override_settings
 
+from benchmarks.soak.pairs import own_pair
 from tests.support.etcd_servers import EtcdServer, members_of, needs_etcd
 from tests.support.guardian import guarded_folder, remove
 from tests.support.redis_servers import RedisServer, needs_redis
 from tests.support.servers import SERVERS, Server, own_server
-from tests.support.soak.pairs import own_pair
 from tests.support.standstills import ServerProcess
-from tests.support.waiting import PATIENCE, wait_for
+from tests.support.waiting import STARTUP_PATIENCE, wait_for
 from tests.support.zookeeper_servers import (
     ZooKeeperServer,
     libfaketime,
@@ -38,7 +38,11 @@ Member = TypeVar("Member", bound=ServerProcess)
 
 
 class LockServer(Server, Generic[Member]):
-    """It has on disk what it has confirmed, so a crash of it loses no lock."""
+    """
+    A lock server that has each change on disk before it confirms it.
+
+    So a crash of the server loses no lock.
+    """
 
     members: Sequence[Member]
     """Its processes; a single server has one."""
@@ -57,13 +61,13 @@ class LockServer(Server, Generic[Member]):
         for member in self.members:
             member.process.terminate()
         for member in self.members:
-            member.process.wait(PATIENCE)
+            member.process.wait(STARTUP_PATIENCE)
 
     def crash(self) -> None:
         for member in self.members:
             member.process.kill()
         for member in self.members:
-            member.process.wait(PATIENCE)
+            member.process.wait(STARTUP_PATIENCE)
 
 
 class Redis(LockServer[RedisServer]):
@@ -93,16 +97,20 @@ class Cluster(LockServer[Member]):
         for member in self.members:
             self.start_member(member)
         for member in self.members:
-            wait_for(lambda m=member: self.is_healthy(m), pause=0.05)
+            wait_for(
+                lambda m=member: self.is_healthy(m),
+                pause=0.05,
+                timeout=STARTUP_PATIENCE,
+            )
 
     def restart_member(self, member: Member) -> None:
         """Start a member that has ended, and wait until it is one again."""
         self.start_member(member)
-        wait_for(lambda: self.is_healthy(member), pause=0.05)
+        wait_for(lambda: self.is_healthy(member), pause=0.05, timeout=STARTUP_PATIENCE)
 
     def leader(self) -> Member:
         """Return the member that leads the others, as soon as one does."""
-        leader: Member = wait_for(self._leader, pause=0.05)
+        leader: Member = wait_for(self._leader, pause=0.05, timeout=STARTUP_PATIENCE)
         return leader
 
     def _leader(self) -> Member | None:

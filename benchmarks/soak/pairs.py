@@ -21,7 +21,7 @@ from tests.support.guardian import guarded_folder, remove
 from tests.support.ports import free_port
 from tests.support.replicas import PostgresPair
 from tests.support.servers import DatabaseServer, MariaDB, migrated, needs_server
-from tests.support.waiting import PATIENCE, wait_for
+from tests.support.waiting import STARTUP_PATIENCE, wait_for
 
 
 class Pair(DatabaseServer):
@@ -127,7 +127,7 @@ class ReplicatedMariaDB(MariaDB):
 
     def start(self) -> None:
         super().start()
-        wait_for(self.is_answering, pause=0.05)
+        wait_for(self.is_answering, pause=0.05, timeout=STARTUP_PATIENCE)
 
     def is_answering(self) -> bool:
         """Return whether it can be reached."""
@@ -174,7 +174,7 @@ class ReplicatedMariaDB(MariaDB):
 
     def wait_for_position(self, position: str) -> None:
         """Wait until it has carried out all up to this position."""
-        limit = f"SELECT MASTER_GTID_WAIT('{position}', {PATIENCE}) AS status"
+        limit = f"SELECT MASTER_GTID_WAIT('{position}', {STARTUP_PATIENCE}) AS status"
         [answer] = self.execute(limit)
         assert answer["status"] == 0, f"the replica did not reach {position}"
 
@@ -222,7 +222,7 @@ class SemiSynchronousMariaDB(Pair):
         return self._primary.settings()
 
     def promote(self) -> None:
-        wait_for(self._has_replica)
+        wait_for(self._has_replica, STARTUP_PATIENCE)
         [position] = self._primary.execute("SELECT @@gtid_binlog_pos AS gtid")
         self._replica.wait_for_position(position["gtid"])
         self._primary.crash()
@@ -244,7 +244,7 @@ class SemiSynchronousMariaDB(Pair):
         self._replica.start()
         self._replica.follow(self._primary)
         self._primary.be_primary()
-        wait_for(self._has_replica)
+        wait_for(self._has_replica, STARTUP_PATIENCE)
         self.lead_clients(Path(self._primary.address()))
 
     def _has_replica(self) -> bool:

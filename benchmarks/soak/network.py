@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from benchmarks.soak.journal import Journal
+from benchmarks.soak.watch import end_with_parent
 from tests.support.processes import Parent
-from tests.support.soak.journal import Journal
-from tests.support.soak.watch import end_with_parent
 
 KINDS = {
     "swallowed request": 3,

@@ -10,10 +10,10 @@ from contextlib import ExitStack, contextmanager, suppress
 
 import psutil
 
-from tests.support.beat_soak.hosts import Host
+from benchmarks.soak.beats.hosts import Host
+from benchmarks.soak.journal import Journal
 from tests.support.servers import Server, answers
-from tests.support.soak.journal import Journal
-from tests.support.waiting import wait_for
+from tests.support.waiting import STARTUP_PATIENCE, wait_for
 
 PAUSE_SECONDS = (12, 30)
 """Between two faults."""
@@ -65,7 +65,7 @@ class StoreFaults:
             self._server.stop()
             self._wait(1 + share * (LONGEST_AWAY_SECONDS - 1))
             self._server.start()
-            wait_for(answers, pause=0.05)
+            wait_for(answers, pause=0.05, timeout=STARTUP_PATIENCE)
 
     def _store_hangs(self, share: float) -> None:
         frozen = self._server.processes()

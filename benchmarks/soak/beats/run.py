@@ -1,18 +1,14 @@
 """
 Beats on three hosts, whose clocks are wrong, with all kinds of faults.
 
-``python -m tests.concurrency.beat_soak --store postgres --for 10m`` (or ``mariadb``)
-starts a server of its own, and three ``manage.py shedlock beat`` of a small project. It
-restarts and kills beats, kills their children, before their bodies begin and after it,
-and whole hosts; deploys other schedules; lets the store and the links to it be away or
-hang; pauses and resumes jobs, asks for runs, and starts ``catch-up``. Then it judges
-what the bodies have noted by ``tests/support/beat_soak/rules.py``. The same ``--seed``
-gives the same choice of faults.
+It starts three ``manage.py shedlock beat`` of a small project. It restarts and kills
+beats, kills their children, before their bodies begin and after it, and whole hosts;
+deploys other schedules; lets the store and the links to it be away or hang; pauses and
+resumes jobs, asks for runs, and starts ``catch-up``.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
@@ -31,25 +27,21 @@ from typing import Any
 
 from django.db import connections
 
-import tests.support.preload  # noqa: F401
-from django_shedlock.durations import parse_duration
-from tests.support.beat_soak.faults import BREAKS
-from tests.support.beat_soak.hosts import Host
-from tests.support.beat_soak.operators import (
+from benchmarks.soak.beats.hosts import Host
+from benchmarks.soak.beats.operators import (
     FAILURES,
     Operators,
     is_alive,
     note_dead_holders,
     open_requests,
 )
-from tests.support.beat_soak.store import StoreFaults
-from tests.support.beat_soak.verdict import judge
-from tests.support.beat_soak.works import LOOK_INTERVAL_SECONDS
+from benchmarks.soak.beats.store import StoreFaults
+from benchmarks.soak.beats.verdict import judge
+from benchmarks.soak.beats.works import LOOK_INTERVAL_SECONDS
+from benchmarks.soak.journal import Event, Journal, read
+from benchmarks.soak.verdict import Verdict
 from tests.support.proxies import proxy
 from tests.support.servers import Server, own_server
-from tests.support.soak.journal import Event, Journal, leave_out_warnings, read
-from tests.support.soak.verdict import Verdict
-from tests.support.stores import STORE_VARIABLE, URL_VARIABLES, chosen_store
 from tests.support.threads import running_threads
 from tests.support.zookeeper_servers import libfaketime
 
@@ -393,54 +385,3 @@ def soak(plan: Plan) -> Verdict:
         ):
             BeatSoak(plan, server, hosts, cron, journal).run()
         return judge(read(journal))
-
-
-def parse(arguments: list[str]) -> argparse.Namespace:
-    """Return the options of the command line."""
-    parser = argparse.ArgumentParser(
-        prog="tests.concurrency.beat_soak", description=__doc__
-    )
-    parser.add_argument("--store", choices=STORES)
-    parser.add_argument("--for", dest="duration", default="1m", help="such as 10m")
-    parser.add_argument("--seed", type=int, default=random.randrange(10**6))
-    parser.add_argument("--pace", type=float, default=1, help="below 1: more faults")
-    parser.add_argument("--json", action="store_true", help="print figures as JSON")
-    parser.add_argument(
-        "--journal", type=Path, help="keep the journal, and the beats' logs beside it"
-    )
-    parser.add_argument(
-        "--broken", choices=[*BREAKS], help="take a part out, to see that it is found"
-    )
-    return parser.parse_args(arguments)
-
-
-def main(options: argparse.Namespace) -> int:
-    """Run the soak, and return 1 if a rule was broken."""
-    seconds = parse_duration(options.duration).total_seconds()
-    plan = Plan(seconds, options.seed, options.pace, options.journal, options.broken)
-    print(f"seed {plan.seed}", file=sys.stderr)
-    leave_out_warnings()
-    verdict = soak(plan)
-    if options.json:
-        print(verdict.as_json())
-    else:
-        print(verdict, *verdict.violations, sep="\n")
-    return int(bool(verdict.violations))
-
-
-def environment(store: str) -> dict[str, str]:
-    """Return this process's, with the store; no other test uses that server."""
-    url = f"{store}://nobody@127.0.0.1:1/none"
-    return {**os.environ, STORE_VARIABLE: store, URL_VARIABLES[store]: url}
-
-
-if __name__ == "__main__":
-    options = parse(sys.argv[1:])
-    store = options.store or (chosen_store() if chosen_store() in STORES else STORES[0])
-    if store != chosen_store():
-        again = [sys.executable, "-m", "tests.concurrency.beat_soak", *sys.argv[1:]]
-        os.execve(sys.executable, again, environment(store))
-    from tests.concurrency import beat_soak as this_module
-
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    raise SystemExit(this_module.main(options))

@@ -38,7 +38,7 @@ def acquire_what_is_held() -> None:
 
 def begin_each_tick_again() -> None:
     """Let a tick be begun, and be owed, as often as anybody looks."""
-    faults: Any = import_module("tests.support.soak.faults")
+    faults: Any = import_module("benchmarks.soak.broken")
     faults.BREAKS["tick"]()
     state = part("schedules.state", "ScheduleState")
 

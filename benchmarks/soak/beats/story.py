@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from math import inf
 
-from tests.support.beat_soak.works import LOOK_INTERVAL_SECONDS, Work
-from tests.support.soak.journal import Event
+from benchmarks.soak.beats.works import LOOK_INTERVAL_SECONDS, Work
+from benchmarks.soak.journal import Event
 
 CLOCK_STEP_SECONDS = 0.02
 """By so much instants of the store's clock and of CLOCK_MONOTONIC may differ here."""

@@ -8,9 +8,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from django.db import Error, connections
 
+from benchmarks.soak.journal import read
+from benchmarks.soak.verdict import Verdict
+from benchmarks.soak.worker import LEASES, NAMES, SETS, TICKS
 from django_shedlock import LockConfiguration, LockProviderError
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.status import LockState
@@ -21,10 +25,7 @@ from django_shedlock.testing.contract.harness import try_from
 from tests.models import ElementSet, FencedWrite
 from tests.support.element_sets import Guard, lost_elements
 from tests.support.history import stale_writes
-from tests.support.soak.journal import read
-from tests.support.soak.verdict import Verdict
-from tests.support.soak.worker import LEASES, NAMES, SETS, TICKS
-from tests.support.waiting import wait_for
+from tests.support.waiting import STARTUP_PATIENCE, wait_for
 
 LONGEST_LEASE = timedelta(seconds=max(LEASES))
 SLACK = 15
@@ -33,7 +34,7 @@ SLACK = 15
 
 def look(verdict: Verdict, journal: Path) -> None:
     """Complain of stale writes, lost elements, and locks that never end."""
-    wait_for(is_answering)
+    wait_for(is_answering, STARTUP_PATIENCE)
     columns = ("name", "token", "token_of_lock")
     writes = FencedWrite.objects.order_by("pk").values_list(*columns)
     verdict.complain(stale_writes(writes.iterator()))
@@ -83,27 +84,46 @@ CLOCKS = {
 }
 
 
-def held_by(identity: str) -> list[dict[str, str]]:
-    """Return the locks that are held by a process, by no statement under test."""
+def held_by(identity: str) -> list[dict[str, Any]]:
+    """
+    Return the locks that are held by a process, by no statement under test.
+
+    ``age`` and ``left`` are seconds by the server's clock: since the acquisition, and
+    until the end of the lease.
+    """
     wait_for(is_answering)
     connection = connections["default"]
     if connection.vendor not in CLOCKS:
         query = LockQuery(names={*NAMES, *TICKS, *SETS.values()})
         return [
-            {"name": status.name, "id": status.locked_by}
+            {
+                "name": status.name,
+                "id": status.locked_by,
+                "age": None,
+                "left": status.remaining.total_seconds(),
+            }
             for status in get_provider().statuses(query)
             if status.locked_by.startswith(identity)
             and status.state is LockState.RUNNING
         ]
+    clock = CLOCKS[connection.vendor]
     with connection.cursor() as cursor:
         cursor.execute(
-            f"SELECT name, locked_by FROM {LockRecord._meta.db_table} "
-            f"WHERE lock_until > {CLOCKS[connection.vendor]} "
+            f"SELECT name, locked_by, locked_at, lock_until, {clock} "
+            f"FROM {LockRecord._meta.db_table} WHERE lock_until > {clock} "
             "AND (released_at IS NULL OR released_at < locked_at) "
             "AND locked_by LIKE %s",
             [f"{identity}%"],
         )
-        return [{"name": name, "id": id} for name, id in cursor.fetchall()]
+        return [
+            {
+                "name": name,
+                "id": id,
+                "age": (now - locked_at).total_seconds(),
+                "left": (lock_until - now).total_seconds(),
+            }
+            for name, id, locked_at, lock_until, now in cursor.fetchall()
+        ]
 
 
 def is_answering() -> bool:
