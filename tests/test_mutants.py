@@ -1,152 +1,160 @@
-"""The sample of mutants: what is drawn, and what never is."""
+"""The mutants of the library: which are drawn, and which tests look for them."""
 
 from __future__ import annotations
 
-import ast
-import asyncio
-import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("cosmic_ray", reason="not installed: the group 'mutants'")
 
+from cosmic_ray.work_db import use_db
+from cosmic_ray.work_item import WorkItem
+
 from tests import mutants
-from tests.mutants import Laboratory, core_files, explanations
-from tests.support.mutations import Mutant, changed_lines, draw, places_of
 from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.once
 
-CODES = {
-    path: (ROOT / path).read_text("utf-8")
-    for path in (
-        "django_shedlock/execution/executor.py",
-        "django_shedlock/execution/active.py",
-    )
-}
+PRICES = """\
+import logging
+from typing import TYPE_CHECKING
 
-
-def everything(code: str) -> list[Mutant]:
-    """Return one mutant of each place of the code."""
-    return draw({"example.py": code}, len(places_of(code)), seed=1)
-
-
-def test_seed_decides_on_the_sample() -> None:
-    """One seed always draws the same mutants, and another one draws others."""
-    assert draw(CODES, 10, seed=1) == draw(CODES, 10, seed=1)
-    assert draw(CODES, 10, seed=1) != draw(CODES, 10, seed=2)
-
-
-def test_each_file_has_a_mutant() -> None:
-    """However small a file is, it is in the sample."""
-    for seed in range(5):
-        assert {mutant.path for mutant in draw(CODES, 2, seed)} == CODES.keys()
-
-
-def test_mutant_has_one_change() -> None:
-    """Each mutant is valid Python that differs in one place, and says in which."""
-    for path, code in CODES.items():
-        for mutant in draw({path: code}, 100, seed=1):
-            assert ast.dump(ast.parse(mutant.code)) != ast.dump(ast.parse(code))
-            assert len(mutant.was.splitlines()) == 1
-            assert mutant.was == code.splitlines()[mutant.line - 1].strip()
-            assert (mutant.was, mutant.becomes) == changed_lines(code, mutant.code)
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        '"""Two is 1 + 1, and not 3."""\n',
-        "def job(name: str | None) -> int | None: ...\n",
-        "def job(name, /, *, wait): ...\n",
-        "answer: int | None = name\n",
-        "answer: Literal[1]\n",
-        "if TYPE_CHECKING:\n    many = 1 + 1\n",
-        "__all__ = ['one' + 'other']\n",
-        "@overload\ndef job(): ...\n",
-        "logger.warning('after %s seconds', 1 + 1)\n",
-    ],
-)
-def test_what_no_test_could_tell_is_left_alone(code: str) -> None:
-    """Annotations, docstrings and the texts of logs have no mutants."""
-    assert places_of(code) == {}
-
-
-@pytest.mark.parametrize(
-    ("code", "becomes"),
-    [
-        ("answer: int | None = a and b\n", "answer: int | None = a or b"),
-        ("@property\ndef job(): ...\n", ""),
-        ("if done: run()\n", "if not done: run()"),
-        ("try: a()\nexcept E: b()\n", "except CosmicRayTestingException: b()"),
-    ],
-)
-def test_what_a_test_can_tell_is_changed(code: str, becomes: str) -> None:
-    """What stands beside them has mutants."""
-    assert becomes in {mutant.becomes for mutant in everything(code)}
+logger = logging.getLogger(__name__)
+if TYPE_CHECKING and 1 + 1:
+    from decimal import Decimal
+logger.info("%s", 1 + 1)
+PRECISION = 2  # pragma: no mutate
+NET = 100
+TAX = 19
+"""
 
 
 @pytest.fixture
-def laboratory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Laboratory:
-    """Return one for a repository of a file and its test, on SQLite only."""
-    root = tmp_path / "repository"
-    (root / "shop").mkdir(parents=True)
-    (root / "tests").mkdir()
-    (root / "shop" / "prices.py").write_text("NET = 100\nTAX = 19\n")
-    (root / "tests" / "test_prices.py").write_text(
-        "from shop import prices\n\n"
-        "def test_net() -> None:\n    assert prices.NET == 100\n"
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a session's path in a folder of a module and a program that tests it."""
+    monkeypatch.chdir(tmp_path)
+    Path("prices.py").write_text(PRICES)
+    Path("rates.py").write_text("RATE = 1\n")
+    Path("check.py").write_text("import prices\nassert prices.NET == 100\n")
+    return tmp_path / "session.sqlite"
+
+
+def drawn(session: Path, *names: str, count: int = 9, seed: int = 1) -> list[WorkItem]:
+    """Return the mutants of these modules that a seed draws."""
+    mutants.prepare(session, [Path(name) for name in names], count, seed)
+    with use_db(session) as database:
+        return list(database.pending_work_items)
+
+
+def test_lines_that_no_test_can_tell_are_not_drawn(shop: Path) -> None:
+    """Lines for type checkers and logs, and with the pragma, have no mutants."""
+    places = {
+        (str(mutation.module_path), mutation.start_pos[0])
+        for mutant in drawn(shop, "prices.py", "rates.py", count=50)
+        for mutation in mutant.mutations
+    }
+    assert places == {("prices.py", 9), ("prices.py", 10), ("rates.py", 1)}
+
+
+def test_seed_decides_on_the_mutants(shop: Path) -> None:
+    """One seed always draws the same mutants, and another one draws others."""
+    first, again, *others = (
+        [mutant.mutations for mutant in drawn(shop, "prices.py", count=1, seed=seed)]
+        for seed in (1, 1, 2, 3)
     )
-    subprocess.run(["git", "init", "--quiet", root], check=True)
-    monkeypatch.setattr(mutants, "ROOT", root)
-    monkeypatch.setattr(mutants, "missing_reason", lambda store: "not needed")
-    plugins = ["-p", "no:django"]
-    return Laboratory(tmp_path / "copy", 0, plugins)
+    assert first == again
+    assert any(other != first for other in others)
 
 
-def verdict(laboratory: Laboratory, code: str) -> str | None:
-    mutant = Mutant("shop/prices.py", 1, "by hand", code, "", "")
-    return asyncio.run(laboratory.examine(mutant))
-
-
-def test_verdict_names_the_test_that_failed(laboratory: Laboratory) -> None:
-    """A mutant is found by a test, or survives; the next one has a clean copy."""
-    found = verdict(laboratory, "NET = 101\nTAX = 19\n")
-    assert found == "killed on sqlite by tests/test_prices.py::test_net"
-    assert asyncio.run(laboratory.failure()) is None
-    assert verdict(laboratory, "NET = 100\nTAX = 20\n") is None
-
-
-def test_run_without_tests_finds_nothing(laboratory: Laboratory) -> None:
-    """Where all tests near a file are about another store, the others decide."""
-    laboratory._arguments += ["-k", "another"]
-    assert verdict(laboratory, "NET = 101\nTAX = 19\n") is None
-
-
-def test_mutant_that_hangs_is_found(
-    laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch
+def test_mutant_that_no_test_finds_survives(
+    shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A test that says nothing any more is ended, with all of its processes."""
-    monkeypatch.setattr(mutants, "SILENCE", 2)
-    found = verdict(laboratory, "import threading\nthreading.Event().wait()\n")
-    assert found is not None
-    assert found.startswith("timed out on sqlite")
+    """The program tests one of the two numbers."""
+    check = (sys.executable, "-B", "check.py")
+    monkeypatch.setattr(mutants, "stages", lambda path: [check])
+    drawn(shop, "prices.py")
+    assert mutants.examine_all(shop) == 1
+    said = capsys.readouterr().out
+    assert "prices.py:9 TestOutcome.KILLED, 0.0 minutes" in said
+    assert "prices.py:10 TestOutcome.SURVIVED, 0.0 minutes" in said
+    assert Path("prices.py").read_text() == PRICES
 
 
-def test_core_is_there() -> None:
-    """Each name in CORE finds a file, and a name that finds none is an error."""
-    assert "django_shedlock/locks/lock.py" in core_files()
+def test_mutant_whose_tests_hang_is_killed(
+    shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A mutant counts as killed if its tests do not end within the timeout."""
+    hanging = "import time, rates\nif rates.RATE != 1:\n    time.sleep(20)\n"
+    Path("check.py").write_text(hanging)
+    check = (sys.executable, "-B", "check.py")
+    monkeypatch.setattr(mutants, "stages", lambda path: [check])
+    monkeypatch.setattr(mutants, "TIMEOUT_SECONDS", 1)
+    drawn(shop, "rates.py")
+    assert mutants.examine_all(shop) == 0
+    assert "rates.py:1 TestOutcome.KILLED" in capsys.readouterr().out
 
 
-def test_name_that_is_gone_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that moved is not left out in silence."""
-    monkeypatch.setattr(mutants, "CORE", ("moved.py",))
-    with pytest.raises(ValueError, match=r"moved\.py"):
-        core_files()
+def test_stage_without_tests_finds_nothing() -> None:
+    """Where all tests near a file are about another store, the next stage decides."""
+    unchanged = WorkItem("unchanged", ())
+    nothing, failure = ("sh", "-c", "exit 5"), ("sh", "-c", "exit 1")
+    assert not mutants.examine(unchanged, [nothing]).is_killed
+    assert mutants.examine(unchanged, [nothing, failure]).is_killed
 
 
-def test_explanations_are_of_code_that_is_there() -> None:
-    """A line that changed needs a new look at its mutants."""
-    assert mutants.stale_explanations() == []
-    assert all(reason.endswith(".") for reason in explanations().values())
+@pytest.mark.parametrize(
+    ("file", "near"),
+    [
+        ("locks/lock.py", ["tests/locks/test_lock.py", "tests/locks"]),
+        ("background.py", ["tests/test_background.py"]),
+        ("providers/redis.py", ["tests/providers/redis", "tests/providers"]),
+        ("views.py", []),
+    ],
+)
+def test_nearest_tests_come_first(
+    file: str, near: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """First come the tests named like the file, then its folder's, then the suite."""
+    monkeypatch.chdir(ROOT)
+    *first, last = mutants.stages(mutants.PACKAGE / file)
+    assert [command[-1] for command in first] == near
+    assert last == mutants.SUITE
+
+
+def test_unchanged_library_passes_the_tests_of_each_stage(
+    shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The outermost folder of each drawn file is tested, and the suite, both once."""
+    folders = {
+        "prices.py": [("folder/test_prices.py",), ("folder",), ("suite",)],
+        "rates.py": [("folder",), ("suite",)],
+    }
+    monkeypatch.setattr(mutants, "stages", lambda path: iter(folders[str(path)]))
+    drawn(shop, "prices.py", "rates.py", count=50)
+    assert mutants.widest_stages(shop) == [("folder",), ("suite",)]
+
+
+@pytest.mark.parametrize("store", ["mongodb", "dynamodb"])
+def test_provider_without_its_server_is_not_drawn(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a URL its tests are skipped, and would find no mutant."""
+    path = mutants.PACKAGE / "providers" / f"{store}.py"
+    variable = f"{store.upper()}_URL"
+    monkeypatch.delenv(variable, raising=False)
+    assert path not in mutants.files()
+    monkeypatch.setenv(variable, "http://127.0.0.1:8000")
+    assert path in mutants.files()
+
+
+def test_whole_library_is_drawn_from() -> None:
+    """All files are, except for migrations and what helps to test."""
+    found = {path.as_posix() for path in mutants.files()}
+    assert {
+        "django_shedlock/locks/lock.py",
+        "django_shedlock/console/admin/rows.py",
+        "django_shedlock/contrib/sentry/apps.py",
+    } <= found
+    assert not any("/migrations/" in path or "/testing/" in path for path in found)

@@ -6,6 +6,8 @@
  * steps another process may take its own, time may pass, and a worker may stand still
  * or die. Each rule of the protocol has a switch (-DNO_...) that leaves it out. Then the
  * search has to find the property that the rule protects; see test_models.py.
+ *
+ * "Stands for" names the part of the package that a step is a model of.
  */
 
 #ifndef WORKERS
@@ -110,18 +112,19 @@
 #define IS_TOKEN_ACCEPTED (token >= newest_token)
 #endif
 
-/* ----- The record: models/records.py ----- */
+/* ----- The record. Stands for django_shedlock.models.records.LockRecord ----- */
 
-byte now = 1;               /* the store's clock, DatabaseNow() */
+byte now = 1;               /* the store's clock.
+                             * Stands for django_shedlock.sql.fields.DatabaseNow */
 byte locked_by;
 byte lock_until;
-byte at_least_until;
+byte lock_at_least_until;
 bool is_released = true;
 byte fencing_token;
 byte row_taken_by;          /* whose open transaction has written the row */
 #define ROW_IS_FREE (row_taken_by == NOBODY)
 
-/* ----- What each acquisition knows: locks/lock.py ----- */
+/* ----- What each acquisition knows. Stands for django_shedlock.locks.lock.Lock ----- */
 
 bool is_holding[IDENTITIES];    /* acquired, and not released by itself */
 byte deadline[IDENTITIES];
@@ -170,7 +173,7 @@ inline check_holders() {
 inline check_release() {
     CHECK(released_lock_is_acquirable,
         !is_released || is_kept_by_operator
-        || lock_until <= now || lock_until <= at_least_until)
+        || lock_until <= now || lock_until <= lock_at_least_until)
 }
 
 /* ----- The statements; each runs inside an atomic step that found the row free ----- */
@@ -185,14 +188,16 @@ inline read_clock() {
     od
 }
 
-/* acquisition.py: ACQUIRE; by_operator is Trigger.OPERATOR. */
+/* Stands for django_shedlock.providers.database.statements.acquire
+ * With by_operator a person starts the job.
+ * Stands for django_shedlock.providers.database.statements.acquire_for_operator */
 inline acquire(who, by_operator) {
     is_done = LEASE_IS_OVER(CLOCK_OF(who, at)) || (by_operator && is_released);
     if
     :: is_done ->
         locked_by = who;
         lock_until = CLOCK_OF(who, at) + AT_MOST;
-        at_least_until = CLOCK_OF(who, at) + AT_LEAST;
+        lock_at_least_until = CLOCK_OF(who, at) + AT_LEAST;
         is_released = false;
         fencing_token = fencing_token + TOKEN_STEP;
         acquisitions++;
@@ -203,7 +208,7 @@ inline acquire(who, by_operator) {
     fi
 }
 
-/* leases.py: EXTEND. */
+/* Stands for django_shedlock.providers.database.statements.extend */
 inline extend(who) {
     is_done = EXTENDS_OWN(who) && lock_until > at && IS_NOT_RELEASED;
     if
@@ -214,12 +219,14 @@ inline extend(who) {
     fi
 }
 
-/* leases.py: RELEASE; is_again after a lost answer. */
+/* Stands for django_shedlock.providers.database.statements.release_succeeded_kept
+ * With is_again, after a lost answer, our first try may have released the lock.
+ * Stands for django_shedlock.providers.database.provider.DatabaseLockProvider.release */
 inline release(who, is_again) {
     is_done = RELEASES_OWN(who) && (is_again || !is_released);
     if
     :: is_done ->
-        lock_until = (at_least_until < at + AT_LEAST -> at_least_until : at + AT_LEAST);
+        lock_until = (lock_at_least_until < at + AT_LEAST -> lock_at_least_until : at + AT_LEAST);
         lock_until = (lock_until > at -> lock_until : at);
         is_released = true;
         check_release()
@@ -242,7 +249,8 @@ proctype Worker(byte me) {
     byte valid, each;
 
 start:
-    /* Lock.__init__(): the deadline counts from here. */
+    /* The deadline counts from here.
+     * Stands for django_shedlock.locks.lock.Lock.__init__ */
     atomic {
         asked = now;
         if
@@ -252,12 +260,13 @@ start:
     };
 
 asking:
-    /* DatabaseLockProvider.take(), sent once more if the connection was lost. The worker
-     * counts as a holder from the UPDATE on, though the answer may take long. */
+    /* It is sent once more if the connection was lost. The worker counts as a holder from
+     * the UPDATE on, though the answer may take long.
+     * Stands for django_shedlock.providers.database.provider.DatabaseLockProvider.acquire */
     if
     :: atomic { ROW_IS_FREE -> read_clock(); acquire(me, false);
         if
-        :: !is_done && is_again && locked_by == me -> is_done = true /* _create_unless_held() */
+        :: !is_done && is_again && locked_by == me -> is_done = true /* by its own first try */
         :: else
         fi;
         goto answered }
@@ -293,7 +302,8 @@ body:
     fi;
 
 extending:
-    /* Lock._extend(), of the body or of the heartbeat. */
+    /* By the body or by the heartbeat.
+     * Stands for django_shedlock.locks.lock.Lock._extend */
     if
     :: atomic { ROW_IS_FREE -> read_clock(); extend(me); at = 0;
         if
@@ -310,7 +320,8 @@ extending:
     fi;
 
 refreshing:
-    /* Lock.refresh(): an operator may have extended the lease. */
+    /* An operator may have extended the lease.
+     * Stands for django_shedlock.locks.lock.Lock.refresh */
     atomic {
         read_clock();
         left = (READS_OWN_LEASE(me) && lock_until > at && !is_released -> lock_until - at : 0);
@@ -325,7 +336,8 @@ refreshing:
         goto body };
 
 fencing:
-    /* Lock.fence(), in a transaction of the caller. */
+    /* In a transaction of the caller.
+     * Stands for django_shedlock.locks.lock.Lock.fence */
     atomic {
         if
         :: FENCES_OWN(me) && lock_until > now && !is_released -> row_taken_by = TAKEN_BY(me)
@@ -340,7 +352,8 @@ fencing:
     fi;
 
 writing:
-    /* Lock.fencing_token is read at first use; the write arrives some time later. */
+    /* The token is read at first use; the write arrives some time later.
+     * Stands for django_shedlock.locks.lock.Lock.fencing_token */
     atomic {
         if
         :: token == 0 && READS_OWN_TOKEN(me) -> token = fencing_token; number = number_of[me]
@@ -358,7 +371,8 @@ writing:
         goto body };
 
 releasing:
-    /* Lock.release() marks the lock as released before it asks the store. */
+    /* The lock counts as released here before the store is asked.
+     * Stands for django_shedlock.locks.lock.Lock.release */
     atomic { is_holding[me] = false; deadline[me] = 0; token = 0; number = 0; asked = 0 };
     if
     :: atomic { ROW_IS_FREE -> at = now; release(me, is_again); goto end_of_start }
@@ -401,25 +415,28 @@ end:
 
 #define CAN_ACT (actions < ACTIONS && running > 0 && ROW_IS_FREE)
 
-/* operators.py: OperatorAction; its records are held(). */
+/* It changes only a lock that is held.
+ * Stands for django_shedlock.models.records.held */
 active proctype Operator() {
     byte actions;
 end:
     do
     :: atomic { CAN_ACT && lock_until > now && !is_released ->
-        /* release(running=True) */
+        /* The holder goes on.
+         * Stands for django_shedlock.execution.operators.force_release */
         is_overruled[locked_by] = true;
         lock_until = now;
-        at_least_until = now;
+        lock_at_least_until = now;
         is_released = true;
         actions++ }
     :: atomic { CAN_ACT && lock_until > now && is_released ->
-        /* release(): only lock_at_least_for keeps it */
+        /* Only lock_at_least_for keeps it.
+         * Stands for django_shedlock.execution.operators.force_release */
         lock_until = now;
-        at_least_until = now;
+        lock_at_least_until = now;
         actions++ }
     :: atomic { CAN_ACT && lock_until > now ->
-        /* extend() */
+        /* Stands for django_shedlock.execution.operators.force_extend */
         lock_until = (lock_until > now + AT_MOST -> lock_until : now + AT_MOST);
         is_kept_by_operator = true;
         actions++ }
