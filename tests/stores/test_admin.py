@@ -14,7 +14,7 @@ from django_shedlock import execute
 from django_shedlock.console.operators import AuditedAction, ReleaseLock
 from django_shedlock.providers import get_provider
 from tests.stores.conftest import DATABASE, MEMORY, RECORDED
-from tests.support.locks import configure, force_release, take, take_from
+from tests.support.locks import configure, force_release, take
 from tests.support.operators import ACTIONS, ALL, LIST, RUNS, operator
 
 pytestmark = pytest.mark.django_db
@@ -53,7 +53,7 @@ def test_list_says_whose_locks_it_does_not_show(store: str, chief: Client) -> No
 
 
 def test_list_of_several_providers(settings: Any, chief: Client) -> None:
-    """It names all that it leaves out, also what can't be made."""
+    """The list names all providers that it leaves out, even a broken one."""
     settings.SHEDLOCK_PROVIDERS = {
         "memory": {"BACKEND": MEMORY},
         "default": {"BACKEND": DATABASE},
@@ -88,7 +88,7 @@ def test_store_that_is_down_hides_no_list(
 @pytest.mark.each_store
 @pytest.mark.parametrize("page", [RUNS, ACTIONS])
 def test_history_has_all_stores(settings: Any, chief: Client, page: str) -> None:
-    """Rows are shown whatever keeps the lock; a filter has each provider."""
+    """Rows of each store are shown, and a filter offers each provider."""
     recorded = {"BACKEND": MEMORY, "OPTIONS": RECORDED}
     settings.SHEDLOCK_PROVIDERS = {
         "default": {"BACKEND": DATABASE},
@@ -98,7 +98,7 @@ def test_history_has_all_stores(settings: Any, chief: Client, page: str) -> None
     for alias in ("default", "memory"):
         execute(lambda: None, f"of {alias}", provider=alias)
         provider = get_provider(alias)
-        take_from(provider, configure(f"of {alias}"))
+        take(configure(f"of {alias}"), provider)
         assert ReleaseLock().carry_out(AuditedAction(provider, f"of {alias}"))
     # A release by force accounts for the run, which has a row, too.
     rows = 2 if page == RUNS else 1
@@ -114,7 +114,7 @@ def test_history_has_all_stores(settings: Any, chief: Client, page: str) -> None
 
 @pytest.mark.django_db(databases=["default", "other"])
 def test_history_in_another_database(settings: Any, chief: Client) -> None:
-    """A provider's runs are read where it writes them."""
+    """A provider's runs are read from the database that it writes them to."""
     options = {"history_database": "other"}
     settings.SHEDLOCK_PROVIDERS = {
         "default": {"BACKEND": DATABASE},

@@ -32,9 +32,19 @@ ALL = (
 )
 
 
-def operator(*permissions: str) -> Client:
-    user = User.objects.create_user("operator", password="x", is_staff=True)
+def operator(*permissions: str, name: str = "operator") -> Client:
+    """Return the client of a new user who has these permissions."""
+    user = User.objects.create_user(name, is_staff=True)
     user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
+    return logged_in(user)
+
+
+def superuser() -> Client:
+    """Return the client of a new user who has all permissions, also later ones."""
+    return logged_in(User.objects.create_superuser("root"))
+
+
+def logged_in(user: User) -> Client:
     client = Client()
     client.force_login(user)
     return client
@@ -81,10 +91,11 @@ def confirm(
 
 
 def content(page: Any) -> str:
-    """Return the text of the page's content, as people read it."""
-    _, html = page.content.decode().split('id="content-main"', 1)
+    """Return the text of the content of an answer or of its HTML, as people read it."""
+    whole = page if isinstance(page, str) else page.content.decode()
+    _, html = whole.split('id="content-main"', 1)
     _, html = html.split(">", 1)
-    text = re.sub(r"<[^>]*>", "", html.partition('class="submit-row"')[0])
+    text = re.sub(r"<[^>]*>", "", html.partition('<div class="submit-row"')[0])
     return unescape(" ".join(text.split()))
 
 

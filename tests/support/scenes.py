@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import islice, takewhile
 from operator import attrgetter
 from secrets import token_hex
@@ -87,6 +87,13 @@ def quiet() -> None:
     """Make 299 locks in which nothing is wrong, and a day of runs of the first ones."""
     with stage() as day:
         day.quiet()
+
+
+@transaction.atomic
+def each_state() -> None:
+    """Make locks in each state, and with each finding that is common."""
+    with stage() as morning:
+        morning.each_state()
 
 
 def _incident(morning: Stage) -> None:
@@ -236,6 +243,84 @@ class Stage:
         pause = Pause("maria", reason).identity()
         self.acquired(PAUSED, pause, 2 * DAY, left=FOREVER)
 
+    def each_state(self) -> None:
+        """
+        Add locks whose names are in the order of urgency backwards.
+
+        Their times are half an hour from a full one, so whole hours stay for a while.
+        """
+        half = HOUR / 2
+        bad = self.now - 5 * HOUR - half
+        moment = (self.now - 7 * HOUR - half).astimezone(UTC)
+        daily = Schedule(f"{moment.minute} {moment.hour} * * *", "UTC")
+        self._ended("a.free", self.now - 2 * HOUR - half, 3 * SECOND)
+        self._ended("b.kept", self.now - HOUR - half, MINUTE, at_least=4 * HOUR)
+        pause = Pause("maria", "until the new template is approved")
+        self.acquired("c.paused", pause.identity(), 2 * DAY + half, left=FOREVER)
+        self.runs.append(self.run("d.running", self.now - 2 * DAY, 4.5 * HOUR))
+        self.taken("d.running", HOLDER, ago=3 * HOUR + half, left=3 * HOUR + half)
+        running = self.records[-1]
+        running.extended_at = self.now - HOUR - half
+        running.schedule, running.due_at = str(daily), self.now - DAY
+        for name in ("e.abandoned", "e.unknown"):
+            self._ended(name, bad, None, outcome=RunOutcome.ABANDONED)
+        self.runs[-1].started = None
+        self._ended("f.lost", bad, 2 * HOUR, outcome=RunOutcome.LOST)
+        self.runs.append(self.run("g.long", self.now - 23.5 * HOUR, 10 * MINUTE))
+        holder = "web-1:815:2c624232cdd22177"
+        self.taken("g.long", holder, ago=2 * HOUR + half, left=3 * HOUR + half)
+        self.runs.append(self.run("h.expired", self.now - 9 * HOUR - half, MINUTE))
+        holder = "web-3:99:4e07408562bedb8b"
+        self.taken("h.expired", holder, ago=5 * HOUR + half, left=-HOUR - half)
+        self.records[-1].extended_at = self.now - 2 * HOUR - half
+        self._failed_twice()
+        for tick in self.ticks(daily, self.now - 2 * DAY, 2):
+            identity = f"web-1:7:{token_hex(8)}"
+            run = self.run("j.overdue", tick + START_DELAY, SECOND, locked_by=identity)
+            self.runs.append(run)
+        self.released(run, daily)
+
+    def _failed_twice(self) -> None:
+        """Let a job fail, and fail again for an operator; a third run is asked for."""
+        timed_out = self.run(
+            "i.failed",
+            self.now - 4 * HOUR,
+            9 * MINUTE,
+            locked_by=f"web-2:12:{token_hex(8)}",
+            outcome=RunOutcome.TIMED_OUT,
+        )
+        self.runs.append(timed_out)
+        self._ended(
+            "i.failed",
+            self.now - 2.5 * HOUR,
+            MINUTE,
+            outcome=RunOutcome.FAILED,
+            trigger="operator",
+            operator="alice",
+            reason="a customer waits",
+            exception_type="shop.errors.NoPaper",
+            exception_message="tray 2",
+        )
+        record = self.records[-1]
+        record.asked_at, record.asked_by = self.now - HOUR / 4, "maria"
+        record.asked_why = "for the audit"
+
+    def _ended(
+        self,
+        name: str,
+        started: datetime,
+        took: timedelta | None,
+        *,
+        at_least: timedelta | None = None,
+        **columns: Any,
+    ) -> None:
+        """Add a lock without a schedule, and its last run."""
+        identity = f"web-1:7:{token_hex(8)}"
+        run = self.run(name, started, took or HOUR, locked_by=identity, **columns)
+        run.duration = took
+        self.runs.append(run)
+        self.released(run, at_least=at_least)
+
     def quiet(self) -> None:
         for name, ago in QUIET_RUNNING.items():
             self.runs.extend(
@@ -296,6 +381,7 @@ class Stage:
         outcome: RunOutcome = RunOutcome.SUCCEEDED,
         host: str = "web-1",
         locked_by: str = "",
+        trigger: str = "scheduler",
         **columns: Any,
     ) -> LockRun:
         """Return a run, which has yet to be saved."""
@@ -309,7 +395,7 @@ class Stage:
             host=shown_host,
             pid=pid,
             fencing_token=_token(started),
-            trigger="scheduler",
+            trigger=trigger,
             outcome=outcome,
             started=started,
             ended=started + took,

@@ -12,10 +12,10 @@ from django_shedlock.locks.status import RunOutcome
 from django_shedlock.models import LockRecord
 from django_shedlock.models.records import INSTANT_COLUMNS
 from django_shedlock.providers import get_provider
-from tests.support.by_hand import write
 from tests.support.last_runs import end_run
 from tests.support.locks import take
 from tests.support.operators import ALL, CHANGE, HOSTILE, LIST, ask, operator
+from tests.support.records import write_columns
 from tests.support.zones import project
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -64,12 +64,12 @@ def bad_records() -> Iterator[str]:
         end_run(name, RunOutcome.LOST)
         get_provider().request_run(name, "alice", "a customer waits")
         columns = {"schedule": "@hourly UTC", "open_run": "", column: text}
-        write("shedlock", name, **columns)
+        write_columns("shedlock", name, **columns)
         yield name
 
 
 def test_locks() -> None:
-    """Each has its page, all are in the list, and none hides another."""
+    """Each bad record has its page, all are listed, and none hides another."""
     take("good")
     names = list(bad_records())
     client = operator(*ALL)

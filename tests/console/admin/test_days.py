@@ -61,7 +61,7 @@ def times(day: Day, name: str) -> list[tuple[str, timedelta, timedelta, int]]:
 
 
 def test_runs_of_an_hour_are_counted() -> None:
-    """Those with the same outcome are one, from the first start to the last end."""
+    """Runs of an hour that ended alike are one span."""
     for minutes in (5, 25, 55):
         ran("billing", 3 - minutes / 60, took=2 * MINUTE)
     ran("billing", 3 - 30 / 60, RunOutcome.FAILED)
@@ -86,7 +86,7 @@ def test_only_this_provider_and_this_day_counts() -> None:
 
 
 def test_run_that_began_before_the_day_is_whole() -> None:
-    """It ended within the day, and its strip says so from the left edge on."""
+    """A run that ended within the day begins at the left edge of the strip."""
     ran("billing", 30, took=8 * HOUR)
     day = reader().day(["billing"])
     assert times(day, "billing") == [("succeeded", 30 * HOUR, 22 * HOUR, 1)]
@@ -94,7 +94,7 @@ def test_run_that_began_before_the_day_is_whole() -> None:
 
 
 def test_run_without_a_start_stands_where_it_ended() -> None:
-    """An abandoned run may have no known start."""
+    """An abandoned run without a known start stands where it ended."""
     ran("billing", 2, RunOutcome.ABANDONED, started=None, duration=None)
     [(_, began, ended, _)] = times(reader().day(["billing"]), "billing")
     assert began == ended
@@ -108,7 +108,7 @@ def test_rows_need_not_be_in_the_order_of_their_ends() -> None:
 
 
 def test_job_that_runs_seldom_has_single_runs() -> None:
-    """The timeline knows each of them, with its host; a busy job is counted."""
+    """The timeline has each run of a quiet job, and counts those of a busy one."""
     first, second = ran("billing", 2.5, host="web-1"), ran("billing", 2.4, host="web-2")
     LockRun.objects.bulk_create(
         LockRun(
@@ -131,7 +131,7 @@ def test_job_that_runs_seldom_has_single_runs() -> None:
 
 
 def test_hosts_are_those_of_all_locks() -> None:
-    """Each has the hours in which it began runs; some runs have no known start."""
+    """A host has the hours in which it began runs; unknown starts don't count."""
     ran("billing", 5, host="web-1")
     ran("other", 4.99, host="web-1", took=MINUTE)
     ran("other", 2, host="web-2")
@@ -145,7 +145,7 @@ def test_hosts_are_those_of_all_locks() -> None:
 
 
 def test_long_run_hides_no_silence_of_its_host() -> None:
-    """Starts count in the hour in which they were, not in that of their end."""
+    """A start counts in its own hour, not in the hour in which its run ended."""
     ran("nightly", 10, host="web-1", took=8.5 * HOUR)
     ran("billing", 2, host="web-1")
     ran("billing", 30, host="web-1", took=29 * HOUR)
@@ -173,7 +173,7 @@ def test_hosts_of_a_subclass_are_those_of_its_locks() -> None:
 def test_run_that_was_lost_before_the_day_does_not_widen_it(
     outcome: RunOutcome, columns: dict[str, Any]
 ) -> None:
-    """Its row is written again when its body ends, and keeps its small key."""
+    """The row of a lost run is written again at its end, and keeps its small key."""
     lost = ran("other", 30, outcome, took=10 * HOUR, **columns)
     first = ran("billing", 19)
     assert reader()._first_key == first.pk > lost.pk
@@ -225,14 +225,14 @@ def test_pauses_come_from_the_audit_log() -> None:
 
 
 def test_timed_pause_ends_with_its_resume() -> None:
-    """Its own end would have been later."""
+    """A resume ends a pause whose own end would have been later."""
     act(ActionKind.PAUSE, 5, until=NOON - HOUR)
     act(ActionKind.RESUME, 4)
     assert paused() == [(5 * HOUR, 4 * HOUR)]
 
 
 def test_day_is_three_statements_and_the_timeline_five() -> None:
-    """The number of locks and of runs does not matter."""
+    """The number of statements depends neither on locks nor on runs."""
     for number in range(30):
         ran(f"job-{number % 5}", number / 2)
     names = [f"job-{number}" for number in range(50)]
@@ -251,7 +251,7 @@ def test_day_is_three_statements_and_the_timeline_five() -> None:
 
 @pytest.mark.parametrize("zone", ["America/Chicago", "Asia/Kathmandu"])
 def test_reader_without_time_zones_sees_the_same(zone: str) -> None:
-    """Naive instants are those of the project's zone."""
+    """Without time zones, instants are those of the project's zone."""
     with override_settings(USE_TZ=False, TIME_ZONE=zone):
         run = ran("billing", 3)
         run.refresh_from_db()
@@ -264,7 +264,7 @@ def test_reader_without_time_zones_sees_the_same(zone: str) -> None:
 def test_history_that_cannot_be_read_leaves_the_day_empty(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The list is still of use: a finding says why there are no runs."""
+    """Where the history can't be read, the day is empty and the list is still shown."""
     monkeypatch.setattr("django_shedlock.console.monitoring.evidence.read_rows", refuse)
     day = reader().detailed_day(["billing"])
     assert (day.spans, day.hosts, day.pauses) == ({}, {}, {})

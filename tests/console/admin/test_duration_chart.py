@@ -122,7 +122,7 @@ def test_bars_are_as_high_as_the_runs_took_long() -> None:
 
 
 def test_a_bar_is_as_wide_in_each_chart() -> None:
-    """One run does not fill the chart, and many do not become thinner."""
+    """A bar has the same width among few runs and among many."""
     few, many = chart_of([run(1)]), chart_of([run(1)] * (CHART_SLOT_COUNT + 5))
     widths = {bar.width for bar in [*bars(few), *bars(many)]}
     assert len(widths) == 1
@@ -131,7 +131,7 @@ def test_a_bar_is_as_wide_in_each_chart() -> None:
 
 
 def test_shortest_run_can_be_seen() -> None:
-    """A run of no time at all has a bar, too."""
+    """A run of no time at all has a bar that can be seen."""
     chart = chart_of([run(0), run(0.0001), run(3600), run(3600)])
     assert [bar.height for bar in bars(chart)] == [
         100,
@@ -182,7 +182,7 @@ def test_bar_that_fits_is_not_cut() -> None:
 
 
 def test_running_job_is_drawn_with_its_elapsed_time() -> None:
-    """It has no row yet, and is as high as if it ended now."""
+    """A running job's bar is as high as if it ended now."""
     status = lock(LockState.RUNNING, locked_at=NOON - MINUTE)
     chart = chart_of([run(120)], status)
     assert [bar.height for bar in bars(chart)] == [100, 50]
@@ -193,7 +193,7 @@ def test_running_job_is_drawn_with_its_elapsed_time() -> None:
 
 
 def test_expired_run_has_a_full_bar() -> None:
-    """Nobody knows how long it runs; it is no gap, as it has begun."""
+    """An expired run has a full bar, and is no gap: it has begun."""
     began = NOON - 4 * HOUR
     status = lock(
         LockState.EXPIRED, locked_at=began, schedule=HOURLY, open_run="web-2:8:b"
@@ -222,7 +222,7 @@ def test_lock_without_a_known_run_adds_no_bar(status: LockStatus) -> None:
 
 
 def test_run_that_ended_a_moment_ago_is_drawn_once() -> None:
-    """The history was read after the record, and has its row already."""
+    """A run that has a row already is not drawn as running too."""
     ended = run(60)
     ended.locked_by = "web-2:8:b"
     [bar] = bars(chart_of([ended], lock(LockState.RUNNING)))
@@ -230,19 +230,19 @@ def test_run_that_ended_a_moment_ago_is_drawn_once() -> None:
 
 
 def test_run_whose_start_is_not_known_has_a_bar() -> None:
-    """It stands where it ended."""
+    """The bar of a run without a known start stands where the run ended."""
     [bar] = bars(chart_of([run(None, "abandoned", started=None)]))
     assert bar.title == "2026-03-02 06:00:00-06:00: abandoned"
 
 
 def test_outcome_of_a_later_version_has_a_bar() -> None:
-    """What is not known here is shown as it is."""
+    """An outcome of a later version is shown as it is."""
     [bar] = bars(chart_of([run(1, "timed out")]))
     assert bar.title == "2026-03-02 06:00:00-06:00: timed out after 1.0s"
 
 
 def test_abandoned_run_has_a_full_bar() -> None:
-    """Nobody knows how long it ran."""
+    """An abandoned run has a full bar: nobody knows how long it ran."""
     chart = chart_of([run(None, "abandoned"), run(7)])
     assert [bar.height for bar in bars(chart)] == [100, 100]
     assert bars(chart)[1].title == "2026-03-02 06:00:00-06:00: abandoned"
@@ -250,14 +250,14 @@ def test_abandoned_run_has_a_full_bar() -> None:
 
 
 def test_chart_of_nothing_finished() -> None:
-    """Without any duration there is no longest run, and no error."""
+    """A chart without any duration has no longest run, and is no error."""
     chart = chart_of([run(None, "abandoned")])
     assert (len(bars(chart)), chart.scale_text) == (1, "0ms")
     assert usual_place(chart) is None
 
 
 def test_usual_duration_is_a_line() -> None:
-    """It has room also if all the runs that are shown were shorter."""
+    """The usual duration has room even if all shown runs were shorter."""
     assert usual_place(chart_of([run(20)], lock(usual=5.0))) == 75
     assert usual_place(chart_of([run(20)], lock(usual=40.0))) == 0
     assert bars(chart_of([run(20)], lock(usual=40.0)))[0].height == 50
@@ -271,7 +271,7 @@ def test_dates_stand_below_the_ends() -> None:
 
 
 def test_missed_ticks_are_a_gap() -> None:
-    """It stands between the runs, and says how many ticks and after which run."""
+    """A gap stands between the runs, and says how many ticks it has after which run."""
     chart = chart_until(NOON - 3 * HOUR, runs_at(3, 4, 8, 9))
     assert labels(chart) == ["bar", "bar", "3", "bar", "bar"]
     title = "3 ticks without a run after 2026-03-01 22:00:00-06:00"
@@ -279,7 +279,7 @@ def test_missed_ticks_are_a_gap() -> None:
 
 
 def test_one_missed_tick_is_a_gap() -> None:
-    """It is told in the singular."""
+    """One missed tick is named in the singular."""
     chart = chart_until(NOON - 7 * HOUR, runs_at(3, 5))
     assert [title.partition(" after")[0] for title in gaps(chart)] == [
         "1 tick without a run"
@@ -287,7 +287,7 @@ def test_one_missed_tick_is_a_gap() -> None:
 
 
 def test_runs_on_time_have_no_gap() -> None:
-    """Neither late starts nor those shortly before their tick make one."""
+    """Neither a late start nor one shortly before its tick makes a gap."""
     chart = chart_until(NOON - 6 * HOUR, runs_at(3.4, 4 - 0.01, 5.9, 6))
     assert labels(chart) == ["bar"] * 4
 
@@ -306,7 +306,7 @@ def test_ticks_since_the_last_run_are_a_gap() -> None:
 
 
 def test_without_a_schedule_nothing_is_missed() -> None:
-    """Only bars are drawn then."""
+    """The chart of a lock without a schedule shows only bars."""
     assert labels(chart_of(runs_at(3, 11))) == ["bar", "bar"]
 
 
@@ -345,27 +345,27 @@ def test_gap_of_an_interval_counts_its_ticks(schedule: Any, ticks: str | None) -
 
 
 def test_no_gap_is_drawn_before_the_oldest_run() -> None:
-    """What was before it is not known."""
+    """No gap is drawn before the oldest run: nothing is known of that time."""
     assert labels(chart_until(NOON - 3 * HOUR, runs_at(9))) == ["bar"]
     assert labels(chart_until(NOON, [])) == []
 
 
 def test_gaps_and_bars_share_the_slots() -> None:
-    """There are never more of them than have room."""
+    """There are never more gaps and bars than have room."""
     chart = chart_until(NOON, runs_at(*range(0, 24, 2)) * 3)
     assert len(chart.chart.marks) == CHART_SLOT_COUNT
     assert gaps(chart)
 
 
 def test_success_rate_is_of_all_runs() -> None:
-    """Whatever is no success counts against it."""
+    """Each run that did not succeed lowers the success rate."""
     outcomes = ["succeeded", "failed", "timed out", "lost", "abandoned"]
     statistics: Any = statistics_of([run(1, outcome) for outcome in outcomes])
     assert (statistics["runs"], statistics["rate"]) == (5, "20 %")
 
 
 def test_nearly_all_is_not_all() -> None:
-    """One failure of a thousand is no success rate of 100 %."""
+    """The success rate is 99 % if one run of a thousand has failed."""
     statistics: Any = statistics_of([run(1, "failed")] + [run(1, "succeeded")] * 999)
     assert statistics["rate"] == "99 %"
 
@@ -379,13 +379,13 @@ def test_durations_are_those_of_the_good_runs() -> None:
 
 
 def test_one_run_has_statistics() -> None:
-    """Its duration is all of them."""
+    """The statistics of one run are its duration."""
     statistics: Any = statistics_of([run(7, "succeeded")])
     assert statistics["median"] == statistics["p95"] == "7.0s"
 
 
 def test_without_a_success_there_is_no_usual_duration() -> None:
-    """The rate is told, and no duration."""
+    """Without a success the statistics have a rate, and no duration."""
     statistics: Any = statistics_of([run(7, "failed"), run(None, "abandoned")])
     assert (statistics["rate"], statistics.get("median"), statistics.get("p95")) == (
         "0 %",
@@ -395,5 +395,5 @@ def test_without_a_success_there_is_no_usual_duration() -> None:
 
 
 def test_without_a_run_there_are_no_statistics() -> None:
-    """Nothing can be told then."""
+    """Without a run there are no statistics."""
     assert statistics_of([]) is None

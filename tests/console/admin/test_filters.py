@@ -12,16 +12,13 @@ from django.test import Client, override_settings
 from django.urls import reverse
 
 from django_shedlock import execute, hold
-from django_shedlock.locks.lock import Lock
 from django_shedlock.models import LockRun
 from django_shedlock.providers import get_provider
 from tests.support.locks import (
-    LEASE,
     Broken,
     add_run,
-    configure,
     status_of,
-    take_from,
+    take,
 )
 from tests.support.operators import CHANGE, LIST, RUNS, confirm, operator
 
@@ -47,10 +44,6 @@ def _providers() -> Iterator[None]:
         yield
 
 
-def take(name: str, provider: str) -> Lock:
-    return take_from(get_provider(provider), configure(name, LEASE))
-
-
 def ran() -> None:
     """Do nothing, as a job."""
 
@@ -73,7 +66,7 @@ REDIS = "django_shedlock.providers.redis.RedisLockProvider"
     }
 )
 def test_runs_of_a_lock_are_those_of_its_provider(chief: Client) -> None:
-    """Another provider has a lock of that name, and its runs in the same table."""
+    """A lock's page leads to its own provider's runs, not to those of a namesake."""
     execute(ran, "billing")
     add_run("billing", provider="fast")
     page = chief.get(reverse(CHANGE, args=["billing"]))
@@ -94,15 +87,15 @@ def test_runs_of_a_lock_are_those_of_its_provider(chief: Client) -> None:
     }
 )
 def test_runs_of_a_store_without_records(chief: Client) -> None:
-    """They are in the database of its history, which nobody has to choose."""
+    """The runs of a store without records are found in its history's database."""
     add_run("billing", using="other")
     assert rows(chief.get(reverse(RUNS))) != []
 
 
 def test_list_says_which_provider_it_shows(chief: Client) -> None:
-    """The first one is shown; a filter marks it, and leads to the others."""
-    take("billing", "default")
-    take("monthly", "reports")
+    """The list shows the first provider; a filter marks it and leads to the others."""
+    take("billing")
+    take("monthly", get_provider("reports"))
     page: Any = chief.get(reverse(LIST))
     assert rows(page) == ["billing"]
     choices = re.findall(r'<li class="selected">\s*<a[^>]*>([^<]*)', text(page))
@@ -120,16 +113,16 @@ def text(page: Any) -> str:
 
 @pytest.mark.parametrize("alias", ["nobody", "memory", "", "default\0"])
 def test_unknown_provider_is_the_first(chief: Client, alias: str) -> None:
-    """What keeps no locks in a database can't be shown."""
-    take("billing", "default")
+    """An unknown provider, or one without a database, shows the first one."""
+    take("billing")
     page = chief.get(reverse(LIST), {"provider": alias}, follow=True)
     assert rows(page) == ["billing"]
 
 
 def test_one_provider_is_no_choice(chief: Client) -> None:
-    """Where there is nothing to choose, nothing is offered."""
+    """With one provider, no page offers a choice."""
     with override_settings(SHEDLOCK_PROVIDERS={"default": {"BACKEND": DATABASE}}):
-        take("billing", "default")
+        take("billing")
         for address in (reverse(LIST), reverse(CHANGE, args=["billing"])):
             assert "provider=" not in text(chief.get(address))
 
@@ -158,8 +151,8 @@ def test_links_keep_the_provider(chief: Client) -> None:
 
 
 def test_action_is_for_the_chosen_provider(chief: Client) -> None:
-    """The same name in the first provider is left alone."""
-    first, other = take("job", "default"), take("job", "reports")
+    """An action leaves the lock of the same name in another provider alone."""
+    first, other = take("job"), take("job", get_provider("reports"))
     chosen = {"action": "release_selected", "_selected_action": ["job"]}
     page: Any = chief.post(reverse(LIST) + OTHER, chosen)
     assert other.locked_by in text(page)
@@ -173,7 +166,7 @@ def test_action_is_for_the_chosen_provider(chief: Client) -> None:
 
 
 def test_runs_of_providers_that_share_a_database(chief: Client) -> None:
-    """Their locks are the same records, but each has runs of its own."""
+    """Providers that share a database have the same locks, and runs of their own."""
     execute(lambda: None, "job", provider="default")
     execute(lambda: None, "job", provider="twin")
     for alias in ("default", "twin"):
@@ -184,7 +177,7 @@ def test_runs_of_providers_that_share_a_database(chief: Client) -> None:
 
 def test_choice_needs_the_same_permissions() -> None:
     """Another provider's locks are no way around a permission."""
-    lock = take("job", "reports")
+    lock = take("job", get_provider("reports"))
     client = operator("view_lockrecord")
     confirm(client, "job", lock.locked_by, query=OTHER)
     assert status_of(get_provider("reports"), "job").state.is_held

@@ -47,7 +47,7 @@ def test_length() -> None:
 
 
 def test_instants_are_in_the_users_zone() -> None:
-    """An instant is told as in findings, with its zone; a recent one by its time."""
+    """An instant has its zone, as in findings; a recent one is shown by its time."""
     assert '<bdi dir="ltr">2026-03-02</bdi>' in instant(MOMENT)
     assert 'dir="ltr">09:00:01-06:00</bdi>' in instant(MOMENT)
     assert instant(None) == EMPTY_CELL
@@ -70,7 +70,7 @@ def test_every_finding_of_a_lock_has_a_label() -> None:
 
 
 def test_long_name_may_be_broken_at_its_points() -> None:
-    """The text stays the name, which is a tooltip as well."""
+    """A name may be broken at its points, and stays the same text."""
     name = 'cron:shop.jobs.nightly("eu")'
     shown = lock_name(name)
     assert "cron:shop.<wbr>jobs.<wbr>nightly(" in shown
@@ -89,6 +89,6 @@ def test_long_name_may_be_broken_at_its_points() -> None:
     ],
 )
 def test_what_started_a_run(trigger: str, operator: str, shown: str) -> None:
-    """The cause is told, and the person if one did it; the usual one is quiet."""
+    """The cause of a run is shown, and the person; the usual one is quiet."""
     run = SimpleNamespace(trigger=trigger, operator=operator)
     assert started_by(run) == shown

@@ -14,8 +14,14 @@ from django.urls import reverse
 from django_shedlock.console.monitoring.kinds import Kind
 from django_shedlock.locks.status import RunOutcome
 from django_shedlock.models import LockRecord
-from tests.console.admin.test_locks import cells, scene
-from tests.console.admin.test_pages import open_page
+from tests.console.admin.reading import (
+    answers,
+    briefs,
+    cells,
+    html_of,
+    open_page,
+    text,
+)
 from tests.support.locks import end_run, take
 from tests.support.operators import LIST, RUNS, operator
 
@@ -50,41 +56,37 @@ def test_list_shows_findings_and_says_what_is_missing(
     take("running")
     with without(table):
         page = reader.get(reverse(LIST))
-        assert page.status_code == 200
-        html = page.content.decode()
-    assert "a table is missing in database &#x27;default&#x27;" in html
+        html = html_of(page)
+    assert "a table is missing in database 'default'" in text(html)
     assert re.search("<code[^>]*>python manage.py migrate</code>", html)
-    [failed, running] = scene(page).locks
-    assert (failed.name, running.name) == ("billing", "running")
-    assert [line.split()[0] for line in failed.lines] == ["Failed"]
-    assert running.lines == []
+    shown = briefs(html)
+    assert list(shown) == ["billing"]
+    assert [line.split()[0] for line in shown["billing"]] == ["Failed"]
     assert cells(page, "current_state") == ["free", "running"]
+    assert cells(page, "shown_last_run") == ["failed 0ms", "-"]
 
 
 @pytest.mark.parametrize("table", ["shedlock_run", "shedlock_action"])
 def test_page_of_a_lock_shows_what_its_record_says(reader: Client, table: str) -> None:
-    """The state is that of the record, and the page says why the runs are missing."""
+    """A lock's page shows its record's state, and says why the runs are missing."""
     lock = take("billing")
     with without(table):
-        page = open_page(reader)
-        assert page.status_code == 200
-        html = page.content.decode()
-    assert "a table is missing in database &#x27;default&#x27;" in html
+        html = html_of(open_page(reader))
+    assert "a table is missing in database 'default'" in text(html)
     assert lock.locked_by in html
     assert "No job runs under this lock." not in html
 
 
 def test_list_of_runs_says_that_they_cannot_be_read(reader: Client) -> None:
-    """Here nothing else can be shown."""
+    """The list of runs says that the database failed."""
     with without("shedlock_run"):
         page = reader.get(reverse(RUNS))
     assert page.status_code == 503
 
 
 def test_job_whose_end_nobody_knows_is_not_said_to_be_over(reader: Client) -> None:
-    """The lock is free, but its last run has not reported its end."""
+    """A job whose last run has not reported its end is not said to be over."""
     end_run("billing", RunOutcome.ABANDONED)
-    html = open_page(reader).content.decode()
-    assert "Not known: its last run has not reported its end." in html
-    assert "No job runs under this lock." not in html
+    alive = answers(html_of(open_page(reader)))[2]
+    assert alive == "Not known: its last run has not reported its end."
     assert LockRecord.objects.get().outcome == Kind.ABANDONED

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from django.contrib import admin
-from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client, RequestFactory, override_settings
 from django.test.utils import CaptureQueriesContext
@@ -29,6 +28,8 @@ from django_shedlock.history.recording import exception_columns
 from django_shedlock.locks.status import RunOutcome
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.sql.fields import DatabaseNow
+from tests.console.admin.conftest import Stage
+from tests.console.admin.reading import html_of, names, rows, steady, text
 from tests.console.admin.test_locks import reads_a_day
 from tests.support.last_runs import end_run
 from tests.support.locks import add_run, take
@@ -40,17 +41,15 @@ from tests.support.operators import (
     RUNS,
     operator,
     statements,
+    superuser,
 )
 from tests.support.pages import chained_error
 
 pytestmark = pytest.mark.django_db
 
+VIEWER = ("view_lockrecord", "view_lockrun", "view_lockaction")
 MANY = 1200
 """More than any page looks at, with ``small_limits``."""
-
-
-def names(page: Any) -> list[str]:
-    return [run.name for run in page.context["cl"].result_list]
 
 
 def add_many(count: int) -> None:
@@ -77,35 +76,109 @@ def add_many(count: int) -> None:
     )
 
 
-def test_list_shows_runs_with_the_newest_on_top(viewer: Client) -> None:
-    """Each run has its end, lock, outcome, duration, host and exception."""
-    add_run("first", duration=timedelta(seconds=90))
-    add_run(
-        "second",
-        RunOutcome.FAILED,
-        exception_type="shop.errors.NoPaper",
-        exception_message="x" * 200,
+@pytest.fixture(scope="module")
+def shown(stage: Stage) -> dict[str, str]:
+    """The list of runs, and the page of each of them, by its lock."""
+    with stage():
+        viewer, runs = operator(*VIEWER), {}
+        runs["good"] = add_run(
+            "good", duration=timedelta(seconds=90), trigger="scheduler"
+        )
+        runs["failed"] = add_run(
+            "failed",
+            RunOutcome.FAILED,
+            exception_type="shop.errors.NoPaper",
+            exception_message="x" * 200,
+        )
+        runs["asked"] = add_run(
+            "asked", trigger="operator", operator="alice", reason="customers wait"
+        )
+        runs["chained"] = add_run(
+            "chained", RunOutcome.FAILED, **exception_columns(chained_error())
+        )
+        end = datetime(2026, 3, 2, 12, tzinfo=UTC)
+        runs["abandoned"] = add_run(
+            "abandoned", RunOutcome.ABANDONED, started=None, ended=end
+        )
+        found = {
+            name: html_of(viewer.get(reverse(RUN, args=[run.pk])))
+            for name, run in runs.items()
+        }
+        found["list"] = html_of(viewer.get(reverse(RUNS)))
+        [found["link"]] = re.findall(
+            r'field-ended_at[^>]*>\s*<a href="([^"]+)".{0,200}?2026-03-02<',
+            found["list"],
+            re.S,
+        )
+        assert found["link"] == reverse(RUN, args=[runs["abandoned"].pk])
+        return found
+
+
+def fields(html: str) -> dict[str, str]:
+    """Return what a run's page says, by the field."""
+    part = re.findall(
+        r'<div class="flex-container[^"]*">\s*<label>(.*?):</label>\s*'
+        r'<div class="readonly">(.*?)</div>',
+        html,
+        re.S,
     )
-    page = viewer.get(reverse(RUNS))
-    assert names(page) == ["second", "first"]
-    html = page.content.decode()
-    for shown in ("1m30s", "web-1", ">NoPaper<", "x" * 79 + "…"):
-        assert shown in html
-    assert reverse(CHANGE, args=["first"]) in html
+    return {label: steady(text(value)) for label, value in part}
 
 
-@pytest.mark.parametrize("outcome", list(RunOutcome))
-def test_filter_by_outcome(viewer: Client, outcome: RunOutcome) -> None:
-    """The filter leaves the runs with that outcome."""
+def test_list_shows_runs_with_the_newest_on_top(shown: dict[str, str]) -> None:
+    """A row has the run's end, lock, outcome, duration, cause, host and exception."""
+    listed = [steady(row) for row in rows(shown["list"])]
+    assert listed[0] == "INSTANT abandoned abandoned - - web-1 (7) -"
+    assert listed[1].startswith("INSTANT chained failed - - web-1 (7) RuntimeError the")
+    message = "x" * LISTED_MESSAGE_MAX_LENGTH
+    assert listed[2:] == [
+        "INSTANT asked succeeded - operator alice web-1 (7) -",
+        f"INSTANT failed failed - - web-1 (7) NoPaper {message}…",
+        "INSTANT good succeeded 1m30s scheduler web-1 (7) -",
+    ]
+    assert reverse(CHANGE, args=["good"]) in shown["list"]
+
+
+def test_page_of_a_run_has_its_facts(shown: dict[str, str]) -> None:
+    """The page of a run has no empty line for a missing exception or reason."""
+    facts = fields(shown["good"])
+    assert list(facts) == [
+        *("Lock", "Outcome", "Duration", "Started", "Lost at", "Ended", "Host"),
+        *("Started by", "Process", "Locked by", "Provider", "Fencing token"),
+    ]
+    assert facts["Started by"] == "scheduler"
+    assert "Traceback" not in shown["good"]
+    asked = fields(shown["asked"])
+    assert asked["Started by"] == "operator alice"
+    assert asked["Reason"] == "customers wait"
+
+
+def test_page_of_a_failed_run_has_its_exception(shown: dict[str, str]) -> None:
+    """The whole message is there, and the traceback comes with its cause."""
+    assert "x" * 200 in shown["failed"]
+    page = unescape(shown["chained"])
+    cause, _, end = page.partition("was the direct cause of the following exception")
+    assert "FileNotFoundError: [Errno 2]" in cause
+    assert "RuntimeError: the export is incomplete" in end
+
+
+def test_run_whose_start_is_not_known(shown: dict[str, str]) -> None:
+    """The page of an abandoned run has its end, which is that of its lease."""
+    page = shown["abandoned"]
+    [instants] = re.findall(r"field-started_at.*?field-worker", page, re.S)
+    assert re.findall(r'<time datetime="(\S+)"', instants) == [
+        "2026-03-02T06:00:00-06:00"
+    ]
+
+
+def test_list_can_be_filtered_by_outcome(viewer: Client) -> None:
+    """The filter leaves the runs with that outcome; an unknown one leaves none."""
     for each in RunOutcome:
         add_run(each.value, each)
-    assert names(viewer.get(reverse(RUNS), {"outcome": outcome.value})) == [outcome]
-
-
-def test_unknown_outcome_leaves_nothing(viewer: Client) -> None:
-    """An outcome that there is not is no error."""
-    add_run("billing")
-    assert names(viewer.get(reverse(RUNS), {"outcome": "asleep"})) == []
+    found = {each.value: [each] for each in RunOutcome} | {"asleep": []}
+    for outcome, expected in found.items():
+        page = viewer.get(reverse(RUNS), {"outcome": outcome})
+        assert (outcome, names(page)) == (outcome, expected)
 
 
 def test_filter_by_host(viewer: Client) -> None:
@@ -138,7 +211,7 @@ def days(page: Any) -> dict[str, str]:
 
 
 def test_filter_by_day(viewer: Client) -> None:
-    """The last days are on offer; those of a day are in the order of their ends."""
+    """The list offers the last days, and sorts the runs of a day by their ends."""
     add_run("old", ended=DatabaseNow() - timedelta(days=20))
     now = DatabaseNow()
     add_run("new", ended=now)
@@ -154,51 +227,29 @@ def test_filter_by_day(viewer: Client) -> None:
     assert found[:1] == ["new"]
 
 
-@pytest.mark.parametrize(
-    ("day", "found"),
-    [
-        ("2023-11-29", ["older"]),
-        ("2023-11-30", ["late", "old"]),
-        ("2023-12-01", []),
-        ("0001-01-01", []),
-        ("9999-12-31", []),
-        ("2023-02-30", []),
-        ("20231129", []),
-        ("yesterday", []),
-    ],
-)
-def test_day_is_one_of_the_readers_zone(
-    viewer: Client, day: str, found: list[str]
-) -> None:
+def test_day_is_one_of_the_readers_zone(viewer: Client) -> None:
     """An address can name any day; what is none finds nothing."""
     add_run("older", ended=datetime(2023, 11, 30, 3, tzinfo=UTC))  # Chicago: 29th
     add_run("late", ended=datetime(2023, 12, 1, 5, 59, 59, tzinfo=UTC))
     add_run("old", ended=datetime(2023, 11, 30, 6, tzinfo=UTC))
-    page = viewer.get(reverse(RUNS), {"day": day})
-    assert (page.status_code, names(page)) == (200, found)
-    if found:
-        assert day in days(page)
+    found = {"2023-11-29": ["older"], "2023-11-30": ["late", "old"]}
+    none = ("2023-12-01", "0001-01-01", "9999-12-31", "2023-02-30", "yesterday")
+    for day in (*found, *none, "20231129"):
+        page = viewer.get(reverse(RUNS), {"day": day})
+        assert (day, names(page)) == (day, found.get(day, []))
+        assert day not in found or day in days(page)
 
 
 @override_settings(USE_TZ=False)
 def test_day_without_time_zones(viewer: Client) -> None:
-    """Projects with naive datetimes have it as well."""
+    """A project with naive datetimes can filter by day as well."""
     add_run("older", ended=datetime(2023, 11, 29, 23, 59))
     add_run("old", ended=datetime(2023, 11, 30, 0, 0))
     assert names(viewer.get(reverse(RUNS), {"day": "2023-11-30"})) == ["old"]
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
-        {"outcome": "failed"},
-        {"host": "web-2"},
-        {"q": "Paper"},
-        {"outcome": "failed", "host": "web-2", "q": "30"},
-    ],
-)
-def test_day_and_another_filter(viewer: Client, query: dict[str, str]) -> None:
-    """Both count."""
+def test_day_and_another_filter(viewer: Client) -> None:
+    """A day can be combined with the other filters."""
     noon = datetime(2023, 11, 30, 12, tzinfo=UTC)
     for outcome, host, kind in [
         (RunOutcome.FAILED, "web-2", "NoPaper"),
@@ -209,8 +260,14 @@ def test_day_and_another_filter(viewer: Client, query: dict[str, str]) -> None:
             identity = f"{host}:1:{token_hex(8)}"
             more: Any = {"locked_by": identity, "exception_type": kind}
             add_run(f"{host}-{ended.day}", outcome, ended=ended, **more)
-    page = viewer.get(reverse(RUNS), {"day": "2023-11-30", **query})
-    assert names(page) == ["web-2-30"]
+    for query in (
+        {"outcome": "failed"},
+        {"host": "web-2"},
+        {"q": "Paper"},
+        {"outcome": "failed", "host": "web-2", "q": "30"},
+    ):
+        page = viewer.get(reverse(RUNS), {"day": "2023-11-30", **query})
+        assert (query, names(page)) == (query, ["web-2-30"])
 
 
 @pytest.fixture
@@ -219,28 +276,27 @@ def short_search(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(past, "SEARCHED_RUN_LIMIT", 3)
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("nightly billing", ["nightly billing"]),
-        (" web-9:1:a ", ["cleanup"]),
-        ("billing", []),
-        ("Paper", ["paper"]),
-        ("web-8", ["mail"]),
-        ("mai", ["mail"]),
-        ("nothing", []),
-        (" ", ["mail", "paper", "free", "cleanup", "nightly billing"]),
-    ],
-)
 @pytest.mark.usefixtures("short_search")
-def test_search(viewer: Client, text: str, found: list[str]) -> None:
+def test_search(viewer: Client) -> None:
     """A whole name or holder is found in all runs, a part of a text in the newest."""
     add_run("nightly billing", exception_type="NoPaper")
     add_run("cleanup", locked_by="web-9:1:a")
     add_run("free")
     add_run("paper", exception_type="NoPaper")
     add_run("mail", locked_by="web-8:1:a")
-    assert names(viewer.get(reverse(RUNS), {"q": text})) == found
+    found = {
+        "nightly billing": ["nightly billing"],
+        " web-9:1:a ": ["cleanup"],
+        "billing": [],
+        "Paper": ["paper"],
+        "web-8": ["mail"],
+        "mai": ["mail"],
+        "nothing": [],
+        " ": ["mail", "paper", "free", "cleanup", "nightly billing"],
+    }
+    for wanted, expected in found.items():
+        page = viewer.get(reverse(RUNS), {"q": wanted})
+        assert (wanted, names(page)) == (wanted, expected)
 
 
 @pytest.mark.usefixtures("short_search")
@@ -275,22 +331,12 @@ def test_runs_of_one_lock(viewer: Client) -> None:
     assert names(viewer.get(link)) == ["billing"]
 
 
-@pytest.mark.parametrize(
-    ("lookup", "status"),
-    [
-        ("ended__year", 400),
-        ("ended__gte", 400),
-        ("trigger", 400),
-        ("name__contains", 400),
-        ("name__exact", 200),
-        ("outcome", 200),
-    ],
-)
-def test_list_answers_only_what_it_offers(
-    viewer: Client, lookup: str, status: int
-) -> None:
+def test_list_answers_only_what_it_offers(viewer: Client) -> None:
     """Any other column, typed into an address, might read all runs."""
-    assert viewer.get(reverse(RUNS), {lookup: "2023"}).status_code == status
+    for lookup in ("ended__year", "ended__gte", "trigger", "name__contains"):
+        assert viewer.get(reverse(RUNS), {lookup: "2023"}).status_code == 400
+    for lookup in ("name__exact", "outcome"):
+        assert viewer.get(reverse(RUNS), {lookup: "2023"}).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -301,56 +347,6 @@ def test_list_of_a_project_may_offer_more(own: dict[str, Any]) -> None:
     pages = type("Own", (LockRunAdmin,), own)(LockRun, admin.site)
     assert pages.lookup_allowed("ended__gte", "2023-01-01")
     assert not pages.lookup_allowed("trigger", "retry")
-
-
-def test_page_of_a_run(viewer: Client) -> None:
-    """A run's page has the whole message of its exception."""
-    run = add_run(
-        "billing",
-        RunOutcome.FAILED,
-        exception_type="NoPaper",
-        exception_message="long " * 100,
-    )
-    page = viewer.get(reverse(RUN, args=[run.pk])).content.decode()
-    assert ("long " * 100).strip() in page
-
-
-def test_page_of_a_run_has_its_traceback(viewer: Client) -> None:
-    """The exception comes with its cause, and what it says is text."""
-    run = add_run("billing", RunOutcome.FAILED, **exception_columns(chained_error()))
-    hostile = add_run(
-        "billing",
-        RunOutcome.FAILED,
-        exception_type="E",
-        exception_traceback=HOSTILE,
-    )
-    page = unescape(viewer.get(reverse(RUN, args=[run.pk])).content.decode())
-    cause, _, end = page.partition("was the direct cause of the following exception")
-    assert "FileNotFoundError: [Errno 2]" in cause
-    assert "RuntimeError: the export is incomplete" in end
-    assert HOSTILE not in viewer.get(reverse(RUN, args=[hostile.pk])).content.decode()
-
-
-def test_page_of_a_good_run_has_no_exception(viewer: Client) -> None:
-    """It has no empty lines for one, nor for a reason that nobody gave."""
-    run = add_run("billing", trigger="scheduler")
-    page = viewer.get(reverse(RUN, args=[run.pk])).content.decode()
-    assert "Traceback" not in page
-    assert "Reason" not in page
-
-
-def test_run_whose_start_is_not_known(viewer: Client) -> None:
-    """Of an abandoned run its end, that of its lease, leads to its page."""
-    known: Any = {"started": None, "ended": datetime(2026, 3, 2, 12, tzinfo=UTC)}
-    run = add_run("billing", RunOutcome.ABANDONED, **known)
-    page = viewer.get(reverse(RUNS)).content.decode()
-    [link] = re.findall(r'field-ended_at.*?<a href="([^"]+)"', page)
-    assert link == reverse(RUN, args=[run.pk])
-    page = viewer.get(link).content.decode()
-    [instants] = re.findall(r"field-started_at.*?field-worker", page, re.DOTALL)
-    assert re.findall(r'<time datetime="(\S+)"', instants) == [
-        "2026-03-02T06:00:00-06:00"
-    ]
 
 
 def test_run_that_a_later_version_wrote(viewer: Client) -> None:
@@ -364,18 +360,8 @@ def test_run_that_a_later_version_wrote(viewer: Client) -> None:
         assert ">timed out</span>" in viewer.get(address).content.decode()
 
 
-def test_run_tells_who_started_it(viewer: Client) -> None:
-    """The list tells who it was, and the run's page also why."""
-    why = "customers are missing"
-    run = add_run("billing", trigger="operator", operator="alice", reason=why)
-    assert "operator <bdi>alice</bdi>" in viewer.get(reverse(RUNS)).content.decode()
-    page = viewer.get(reverse(RUN, args=[run.pk])).content.decode()
-    assert "operator <bdi>alice</bdi>" in page
-    assert why in page
-
-
 def test_list_loads_no_traceback(viewer: Client) -> None:
-    """Only a run's own page does; of a message the list loads the beginning."""
+    """The list loads the beginning of a message, and no traceback."""
     add_run("billing", RunOutcome.FAILED, exception_type="E", exception_message="why")
     with CaptureQueriesContext(connection) as queries:
         page = viewer.get(reverse(RUNS))
@@ -385,9 +371,7 @@ def test_list_loads_no_traceback(viewer: Client) -> None:
 
 def test_history_cannot_be_rewritten() -> None:
     """Even a superuser can't add, change or delete a run."""
-    User.objects.create_superuser("root", password="x")
-    client = Client()
-    client.login(username="root", password="x")
+    client = superuser()
     run = add_run("billing", RunOutcome.FAILED)
     before = LockRun.objects.values().get()
     base = "admin:django_shedlock_lockrun"
@@ -420,7 +404,11 @@ def test_hostile_texts_are_escaped(viewer: Client) -> None:
         exception_type=HOSTILE,
         exception_message=HOSTILE,
     )
-    for address in (reverse(RUNS), reverse(RUN, args=[run.pk])):
+    hostile = add_run(
+        "billing", RunOutcome.FAILED, exception_type="E", exception_traceback=HOSTILE
+    )
+    pages = [reverse(RUN, args=[each.pk]) for each in (run, hostile)]
+    for address in (reverse(RUNS), *pages):
         page = viewer.get(address).content.decode()
         assert HOSTILE not in page
         assert "&lt;script&gt;" in page
@@ -431,8 +419,16 @@ def test_counting_ends_where_nobody_pages(
 ) -> None:
     """A longer list says so, and its last page can be reached."""
     monkeypatch.setattr(CappedPaginator, "most", 60)
-    for _ in range(61):
-        add_run("billing")
+    LockRun.objects.bulk_create(
+        LockRun(
+            name="billing",
+            provider="default",
+            locked_by=f"web-1:7:{number}",
+            outcome="succeeded",
+            ended=datetime.now(UTC),
+        )
+        for number in range(61)
+    )
     page = viewer.get(reverse(RUNS), {"p": "2"})
     assert len(names(page)) == 10
     assert "this list ends after 60 rows" in page.content.decode()
@@ -538,7 +534,7 @@ def test_pages_are_no_more_work_with_many_runs(viewer: Client) -> None:
 
 
 def test_only_so_many_runs_are_read() -> None:
-    """They come with one statement, the newest first, without their long texts."""
+    """One statement reads the last runs, the newest first, without their long texts."""
     length = LISTED_MESSAGE_MAX_LENGTH
     for _ in range(STATISTICS_RUN_LIMIT - 1):
         add_run("job", exception_message=f"older {'x' * length}")

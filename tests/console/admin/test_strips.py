@@ -109,7 +109,7 @@ def test_short_run_can_be_seen() -> None:
 
 
 def test_bad_run_is_higher_and_is_drawn_last() -> None:
-    """Its shape tells it from good runs, and nothing covers it."""
+    """A bad run is higher than a good one, and nothing covers it."""
     failed, good = run(3, "failed"), run(2)
     drawn = marks(strip([failed, good]))
     assert [mark.kind for mark in drawn] == ["succeeded", "failed"]
@@ -117,7 +117,7 @@ def test_bad_run_is_higher_and_is_drawn_last() -> None:
 
 
 def test_outcome_of_a_later_version_counts_as_bad() -> None:
-    """Nobody can tell whether it is good."""
+    """An outcome of a later version counts as bad."""
     [mark] = marks(strip([run(3, "sulked")]))
     assert (mark.kind, mark.height) == ("sulked", 100)
 
@@ -140,7 +140,7 @@ def test_hours_apart_are_not_joined() -> None:
 
 
 def test_runs_at_the_same_time_have_lanes() -> None:
-    """An overlap can be seen: the marks stand one above the other."""
+    """Runs at the same time stand one above the other, so an overlap can be seen."""
     lost, other = run(3, "lost", took=HOUR), run(2.5, took=HOUR)
     later = run(1, took=HOUR)
     assert in_lanes([lost, other, later]) == [(lost, 0), (other, 1), (later, 0)]
@@ -160,7 +160,7 @@ def test_run_that_goes_on_beside_a_lost_one_has_its_own_lane() -> None:
 
 
 def test_failure_just_before_the_open_run_is_not_covered() -> None:
-    """Both are too short to stand beside each other, so what is bad is on top."""
+    """Of two marks that are too short to stand side by side, the bad one is on top."""
     failed = hour_of_runs(0.95, "failed", 2)
     drawn = marks(strip([failed], lock(LockState.RUNNING, locked_at=NOON - SECOND)))
     assert [mark.kind for mark in drawn] == ["running", "failed"]
@@ -173,13 +173,17 @@ def test_one_run_after_the_other_has_no_lanes() -> None:
 
 
 def test_counted_runs_have_no_lanes() -> None:
-    """Nobody knows which of them went on at the same time."""
+    """Counted runs stay in one lane: nobody knows which of them overlapped."""
     spans = [hour_of_runs(3), hour_of_runs(3, "failed")]
     assert [lane for _, lane in in_lanes(spans)] == [0, 0]
 
 
 def test_marks_lead_to_runs() -> None:
-    """One run leads to its page, several lead to their list; the bad are tab stops."""
+    """
+    The mark of one run links to its page, and that of several runs to their list.
+
+    Only the marks of bad runs are tab stops.
+    """
     addresses = Addresses("admin", "default")
     runs = [run(5, "failed"), hour_of_runs(2)]
     good, bad = marks(strip(runs, addresses=addresses))
@@ -194,7 +198,7 @@ def test_marks_lead_to_runs() -> None:
 
 
 def test_running_job_reaches_the_right_edge() -> None:
-    """A hang is a long mark up to now."""
+    """A job that hangs is a long mark up to now."""
     hung = strip([run(8)], lock(LockState.RUNNING, locked_at=NOON - 6 * HOUR))
     mark = marks(hung)[-1]
     assert (mark.kind, mark.left, mark.width) == ("running", 75, 25)
@@ -202,13 +206,13 @@ def test_running_job_reaches_the_right_edge() -> None:
 
 
 def test_run_that_began_before_the_day_fills_it() -> None:
-    """Its mark begins at the left edge."""
+    """The mark of a run that began before the day begins at the left edge."""
     [mark] = marks(strip([], lock(LockState.RUNNING, locked_at=NOON - 60 * HOUR)))
     assert (mark.left, mark.width) == (0, 100)
 
 
 def test_expired_lock_of_shedlock_has_no_mark() -> None:
-    """Only an open run of ours may still go on."""
+    """An expired lock has a mark only if the open run is this library's."""
     assert kinds(strip([], lock(LockState.EXPIRED, open_run="web-2:8:b"))) == [
         "expired"
     ]
@@ -216,7 +220,7 @@ def test_expired_lock_of_shedlock_has_no_mark() -> None:
 
 
 def test_last_run_that_the_history_lacks_is_drawn() -> None:
-    """The record knows it, whether or not there is a history."""
+    """The last run is drawn from the record if the history lacks it."""
     last: dict[str, Any] = {
         "outcome": "succeeded",
         "last_run": "web-1:1:a",
@@ -261,7 +265,7 @@ def test_runs_on_time_have_no_gap(early: timedelta) -> None:
 
 
 def test_long_run_misses_no_tick() -> None:
-    """Its later ticks were skipped: it is the run that is drawn."""
+    """The ticks that a long run skipped are no gap."""
     long, tick = run(9, took=5.5 * HOUR), NOON - HOUR
     runs = [long, run(3), run(2), run(1)]
     assert "missed" not in kinds(
@@ -279,7 +283,7 @@ def test_tick_that_a_run_ended_just_before_is_not_its_own() -> None:
 
 
 def test_ticks_that_began_without_a_row_are_no_gap() -> None:
-    """The record knows that they began, though the history was turned off."""
+    """Ticks that began are no gap, even if the history has no row of them."""
     fresh = lock(schedule=HOURLY, tick=NOON - HOUR)
     assert kinds(strip([run(9)], fresh, grace=HOUR / 2)) == ["succeeded"]
 
@@ -299,7 +303,7 @@ def test_new_schedule_owes_only_its_own_ticks() -> None:
 
 
 def test_without_a_schedule_nothing_is_missed() -> None:
-    """Only runs are drawn."""
+    """The strip of a lock without a schedule shows only runs."""
     assert kinds(strip([run(20), run(1)])) == ["succeeded", "succeeded"]
 
 
@@ -342,7 +346,7 @@ def test_replaced_pause_is_drawn_until_the_next_one() -> None:
 
 
 def test_pause_that_goes_on_reaches_the_right_edge() -> None:
-    """It is known by the record, and counts once."""
+    """A pause that goes on is known by the record, and counts once."""
     began = NOON - 30 * HOUR
     identity = Pause("maria", "the template").identity()
     status = lock(LockState.PAUSED, locked_by=identity, locked_at=began)
@@ -352,7 +356,7 @@ def test_pause_that_goes_on_reaches_the_right_edge() -> None:
 
 
 def test_list_looks_for_no_gap_that_is_too_small_to_see() -> None:
-    """The timeline does, and a gap up to now is always looked for."""
+    """The list skips a gap too small to see, but not one that reaches up to now."""
     every_minute = Schedule("* * * * *", "UTC")
     runs = [hour_of_runs(3, runs=57), hour_of_runs(2, runs=57)]
     status = lock(schedule=every_minute, tick=NOON - HOUR)

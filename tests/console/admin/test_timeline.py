@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import timedelta
 from io import StringIO
+from secrets import token_hex
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db import connection
 from django.http import HttpRequest, HttpResponse
@@ -44,7 +44,7 @@ def parts(response: HttpResponse) -> dict[str, TimelinePart]:
 
 
 def test_timeline_has_a_strip_for_each_lock_and_host() -> None:
-    """The most urgent lock comes first, with what is found; hosts have their start."""
+    """The most urgent lock comes first; hosts are sorted by their last start."""
     for name in ("a.good", "b.bad"):
         take(name).release()
     end_run("a.good", duration=HOUR, host="web-1")
@@ -64,7 +64,7 @@ def test_timeline_has_a_strip_for_each_lock_and_host() -> None:
 
 
 def test_timeline_has_what_the_list_chooses() -> None:
-    """Its filters and its search are those of the list, and the links keep them."""
+    """The timeline has the filters and the search of the list; its links keep them."""
     for name in ("billing", "search"):
         take(name).release()
     take("held")
@@ -78,13 +78,13 @@ def test_timeline_has_what_the_list_chooses() -> None:
 
 def open_list(query: str, *permissions: str) -> Any:
     """Return the answer to somebody else, who opens the list."""
-    User.objects.all().delete()
-    return operator(*(permissions or VIEWER)).get(reverse(LIST) + query)
+    others = permissions or VIEWER
+    return operator(*others, name=token_hex(4)).get(reverse(LIST) + query)
 
 
 @pytest.mark.parametrize("permission", VIEWER)
 def test_timeline_needs_both_permissions(permission: str) -> None:
-    """It shows locks and runs; the list has a link only for those who may see it."""
+    """The timeline needs both permissions; without them the list has no link to it."""
     take("billing").release()
     assert look("", permission).status_code == 403
     there = open_list("", permission)
@@ -100,7 +100,7 @@ def test_bad_address_leads_to_the_timeline(query: str) -> None:
 
 
 def test_refresh_gets_the_parts_of_the_timeline() -> None:
-    """They have the ids that the script looks for."""
+    """The parts of a refresh have the ids that the script looks for."""
     take("billing").release()
     client = operator(*VIEWER)
     page = client.get(reverse(TIMELINE)).content.decode()
@@ -125,13 +125,12 @@ def test_names_and_hosts_are_text() -> None:
 
 def test_number_of_statements_is_constant() -> None:
     """A page of 50 locks with runs costs as much as one of two."""
-    counts = []
+    client, counts = operator(*VIEWER), []
+    client.get(reverse(TIMELINE))
     for numbers in (range(2), range(2, 60)):
         for number in numbers:
             take(f"job-{number:02}").release()
             add_run(f"job-{number:02}", duration=HOUR)
-        User.objects.all().delete()
-        client = operator(*VIEWER)
         with CaptureQueriesContext(connection) as asked:
             client.get(reverse(TIMELINE))
         counts.append(len(statements(asked)))
@@ -144,7 +143,7 @@ def headline(query: str = "") -> str:
 
 
 def test_headline_of_a_calm_project_names_the_next_run() -> None:
-    """Whoever looks learns that all is well, and that the scheduler has work."""
+    """The headline of a calm project says that all is well, and what runs next."""
     assert headline() == "No locks yet"
     take("billing").release()
     assert headline() == "1 job, all well."
@@ -161,7 +160,7 @@ def test_headline_of_a_calm_project_names_the_next_run() -> None:
 
 
 def test_next_runs_at_the_same_time_are_named_by_their_names() -> None:
-    """Two refreshes name the same job."""
+    """Of jobs with the same next tick, the headline always names the same one."""
     for name in ("0.later", "z.last", "a.first"):
         take(name).release()
         give_schedule(name, tick=newest_tick(), succeeded=newest_tick())
@@ -183,7 +182,7 @@ def test_headline_leaves_out_what_has_the_same_cause() -> None:
 def test_subclass_that_shows_some_locks_shows_their_hosts_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The hosts of other locks are nobody's business there."""
+    """A subclass that shows some locks shows only the hosts of these."""
     for name in ("billing", "secret"):
         take(name).release()
     add_run("billing", host="web-1")
@@ -200,7 +199,7 @@ def test_subclass_that_shows_some_locks_shows_their_hosts_alone(
 
 
 def test_headline_counts_findings_and_what_is_well() -> None:
-    """Each kind is a part that leads to its filter; a lock may have two kinds."""
+    """Each kind of finding is a part of the headline that leads to its filter."""
     for name in ("a", "b", "c", "d"):
         take(name).release()
     for name in ("a", "b"):
@@ -219,7 +218,7 @@ def test_headline_counts_findings_and_what_is_well() -> None:
 
 
 def test_acknowledged_jobs_are_neither_wrong_nor_well() -> None:
-    """Whoever reads the headline learns that somebody knows of them."""
+    """An acknowledged job is neither wrong nor well in the headline."""
     for name in ("a", "b"):
         take(name).release()
     end_run("a", RunOutcome.FAILED)
@@ -230,7 +229,7 @@ def test_acknowledged_jobs_are_neither_wrong_nor_well() -> None:
 def test_headline_of_a_long_list_counts_no_locks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """To count or to sort all of them takes long, and each refresh would do it."""
+    """The headline of a long list counts no locks, since counting takes long."""
     monkeypatch.setattr(
         "django_shedlock.console.admin.rows.WHOLE_REFRESH_LOCK_LIMIT", 1
     )
