@@ -7,7 +7,9 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
+from multiprocessing.connection import wait as wait_for_pipes
 from multiprocessing.context import ForkServerContext, ForkServerProcess
+from multiprocessing.synchronize import Barrier
 from typing import Any, Generic, TypeVar, TypeVarTuple
 
 from django.db import connections
@@ -17,8 +19,10 @@ Arguments = TypeVarTuple("Arguments")
 Addresses = dict[str, dict[str, object]]
 """The settings by which to connect to each database, by alias."""
 
-WAIT_LIMIT_SECONDS = 240
+WAIT_LIMIT_SECONDS = 20
 """An event that takes longer counts as missing. No test waits for this to pass."""
+HANG_LIMIT_SECONDS = 240
+"""A worker that takes longer hangs: a slow machine starts it late, but not so late."""
 
 # Workers are forked from a clean process: a fork of pytest would share its sockets and
 # threads.
@@ -38,7 +42,7 @@ class Parent:
 
     def wait(self) -> Any:
         """Wait until the test sends something; return it."""
-        if not self._pipe.poll(WAIT_LIMIT_SECONDS):
+        if not self._pipe.poll(HANG_LIMIT_SECONDS):
             raise AssertionError("the test sent nothing")
         return self._pipe.recv()
 
@@ -64,15 +68,19 @@ class Worker(Generic[T]):
 
     def heard(self) -> Any:
         """Return what the function says next."""
-        return self._next("said")
+        return self._next("said", HANG_LIMIT_SECONDS)
 
-    def result(self) -> T:
-        """Return what the function returned; fail with its traceback if it raised."""
-        returned: T = self._next("returned")
+    def result(self, within: float = HANG_LIMIT_SECONDS) -> T:
+        """
+        Return what the function returned; fail with its traceback if it raised.
+
+        Also fail if it has not ended ``within`` so many seconds.
+        """
+        returned: T = self._next("returned", within)
         return returned
 
-    def _next(self, expected: str) -> Any:
-        if not self._pipe.poll(WAIT_LIMIT_SECONDS):
+    def _next(self, expected: str, within: float) -> Any:
+        if not self._pipe.poll(within):
             raise AssertionError(f"{self.process.name} did not answer in time")
         outcome, value = self._pipe.recv()
         assert outcome == expected, value
@@ -88,7 +96,7 @@ class Worker(Generic[T]):
     def kill(self) -> None:
         """End the process at once, as the kernel or the loss of a host does."""
         self.process.kill()
-        self.process.join(WAIT_LIMIT_SECONDS)
+        self.process.join(HANG_LIMIT_SECONDS)
 
     def stop(self) -> None:
         """Stop the process, as a long pause of the host does."""
@@ -131,6 +139,36 @@ def worker(
     """Run ``function`` in one process; end it after the body."""
     with workers(1, function, *args) as [started]:
         yield started
+
+
+def race(
+    count: int, function: Callable[[Parent, Barrier, *Arguments], T], *args: *Arguments
+) -> list[T]:
+    """
+    Run ``function`` in ``count`` processes that meet; return what each returned.
+
+    ``function`` gets a ``Parent``, the barrier at which they meet, and ``args``. The
+    race ends with the first error in any of them: nobody waits for the others.
+    """
+    barrier = context.Barrier(count, timeout=WAIT_LIMIT_SECONDS)
+    with workers(count, _take_part, barrier, function, args) as racers:
+        running, returned = list(racers), {}
+        while running:
+            pipes = [racer._pipe for racer in running]
+            ready = wait_for_pipes(pipes, HANG_LIMIT_SECONDS)
+            assert ready, "the race did not end in time"
+            for racer in racers:
+                if racer._pipe in ready:
+                    running.remove(racer)
+                    returned[racer] = racer.result()
+        return [returned[racer] for racer in racers]
+
+
+def _take_part(
+    parent: Parent, barrier: Barrier, function: Callable[..., T], args: tuple[Any, ...]
+) -> T:
+    barrier.wait(HANG_LIMIT_SECONDS)  # a slow machine starts some of them late
+    return function(parent, barrier, *args)
 
 
 def addresses() -> Addresses:

@@ -29,7 +29,7 @@ from tests.support.leases import (
 )
 from tests.support.processes import Parent, worker
 from tests.support.threads import running_threads
-from tests.support.waiting import PATIENCE, wait_for
+from tests.support.waiting import wait_for
 
 FENCED = 8
 LEASE = timedelta(minutes=10)
@@ -48,7 +48,7 @@ def fenced_locks() -> Iterator[tuple[list[Lock], threading.Event]]:
             with transaction.atomic():
                 lock.fence()
                 locks.append(lock)
-                assert commit.wait(PATIENCE)
+                wait_for(commit.is_set)
             beat_now(lock)
             wait_for(lambda: lock.remaining() > 0.9 * LEASE)
 
@@ -65,7 +65,11 @@ def fenced_locks() -> Iterator[tuple[list[Lock], threading.Event]]:
 def test_fenced_transactions_hold_up_no_beat(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Their own beats fail at once, are tried again, and are no alarm."""
+    """
+    Fenced transactions delay no other lock's heartbeat.
+
+    Their own heartbeats fail at once, are tried again, and log no warning.
+    """
     heartbeat, times = DatabaseLockProvider.heartbeat, defaultdict(list)
 
     def timed(self: DatabaseLockProvider, lock: Lock) -> bool:

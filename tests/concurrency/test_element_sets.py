@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.db import Error, OperationalError, transaction
 
+from benchmarks.soak.servers import QUICK_LOCK_SERVERS, own_lock_server, use_provider
 from django_shedlock import LockLost
 from django_shedlock.models import LockRecord
 from django_shedlock.providers import get_provider
@@ -17,7 +18,6 @@ from tests.support.element_sets import Addition, Guard, lost_elements
 from tests.support.locks import LEASE, configure, expire, take_at_last
 from tests.support.processes import Parent, Worker, worker
 from tests.support.sessions import kill_session, session_number
-from tests.support.soak.servers import QUICK_LOCK_SERVERS, own_lock_server, use_provider
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -108,7 +108,11 @@ def test_nothing_is_lost_with_a_token(provider: Provider, is_late_last: bool) ->
 @pytest.mark.parametrize("is_late_last", [True, False])
 @pytest.mark.parametrize("provider", ["database"], indirect=True)
 def test_nothing_is_lost_with_a_fence(provider: Provider, is_late_last: bool) -> None:
-    """Nor without a token in the row, if lock and set are in one database."""
+    """
+    A fence refuses a late holder, so the set loses no element.
+
+    The row needs no token if the lock and the set are in one database.
+    """
     late, other = add_twice(Guard.FENCE, provider, is_late_last=is_late_last)
     assert late is None
     assert other is not None

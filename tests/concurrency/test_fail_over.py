@@ -16,12 +16,12 @@ from django_shedlock.models import LockRecord
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.sql.connections import private_connections
 from tests.support.guardian import guarded_folder, remove
-from tests.support.locks import LEASE, configure, take_from, try_from
+from tests.support.locks import LEASE, configure, take, try_from
 from tests.support.processes import Parent, worker
 from tests.support.proxies import Proxy, proxy
 from tests.support.replicas import PostgresPair, own_pair
 from tests.support.servers import MariaDB, answers, own_server, use
-from tests.support.waiting import wait_for
+from tests.support.waiting import STARTUP_PATIENCE, wait_for
 
 pytestmark = [pytest.mark.servers_only, pytest.mark.django_db(transaction=True)]
 
@@ -93,7 +93,7 @@ def two_mariadbs() -> Iterator[FailOver]:
         later = MariaDB(folder)
         try:
             use(later.settings())
-            wait_for(answers, pause=0.05)
+            wait_for(answers, timeout=STARTUP_PATIENCE, pause=0.05)
             call_command("migrate", run_syncdb=True, verbosity=0)
             for server in (former, later):
                 execute(server, "CREATE USER worker@localhost")
@@ -177,7 +177,7 @@ def test_open_connection_to_a_former_primary_is_replaced(
     connection.close()
     former = connect()
     fail_over.end()
-    lock = take_from(provider, configure())
+    lock = take(configure(), provider)
     assert connect() is not former
     assert is_writable()
     assert lock.release()
@@ -195,7 +195,7 @@ def test_transaction_on_a_former_primary_is_not_ended(
         with begun(kind):
             connect()
             fail_over.end()
-            lock = take_from(provider, configure())
+            lock = take(configure(), provider)
             assert connect() is former, kind
         connection.close()
         assert lock.release()
@@ -239,7 +239,7 @@ def test_idle_private_connections_to_a_former_primary_are_closed(
             pass
         assert len(private_connections._idle) == 2
         fail_over.end()
-        lock = take_from(provider, configure(lock_at_most_for=LEASE))
+        lock = take(configure(lock_at_most_for=LEASE), provider)
     assert provider.heartbeat(lock)
     connection.close()
     private_connections.close_idle()
@@ -270,15 +270,15 @@ def test_pool_gives_no_connection_to_a_former_primary_back(
 def test_target_session_attrs_finds_the_primary(
     provider: DatabaseLockProvider,
 ) -> None:
-    """With the names of both servers no connection leads to a read-only one."""
+    """With ``target_session_attrs`` each connection leads to the current primary."""
     with own_pair() as pair:
         ports = f"{pair.replica.port},{pair.primary.port}"
         options = {"target_session_attrs": "read-write"}
         use({"HOST": "127.0.0.1,127.0.0.1", "PORT": ports, "OPTIONS": options})
-        assert take_from(provider, configure()).release()
+        assert take(configure(), provider).release()
         pair.promote()
         pair.follow()
-        assert take_from(provider, configure()).release()
+        assert take(configure(), provider).release()
 
 
 @pytest.mark.postgres_only
@@ -289,8 +289,8 @@ def test_synchronous_replica_has_each_acquisition(
     names = [f"job {number}" for number in range(20)]
     with own_pair(synchronous=True) as pair:
         for name in names:
-            take_from(provider, configure(name)).release()
-        locks = [take_from(provider, configure(name, LEASE)) for name in names]
+            take(configure(name), provider).release()
+        locks = [take(configure(name, LEASE), provider) for name in names]
         tokens = [lock.fencing_token for lock in locks]
         pair.promote(crash=True)
         pair.lead_clients()

@@ -14,7 +14,7 @@ from pytest_django import DjangoDbBlocker
 
 from tests.support.deploys import Deploy, new_deploy
 from tests.support.poolers import pgbouncer
-from tests.support.waiting import wait_for
+from tests.support.waiting import STARTUP_PATIENCE, wait_for
 
 SETTINGS = """
 import os
@@ -129,9 +129,11 @@ def test_one_of_ten_migrates(deploy: Deploy, dependencies: Any) -> None:
     """Nine wait, also once our table is there, and find nothing to do."""
     prepare(deploy, dependencies=dependencies)
     processes = [deploy.start(MIGRATE) for _ in range(9)]
-    wait_for(deploy.log)
+    wait_for(deploy.log, STARTUP_PATIENCE)
     processes.append(deploy.start(MIGRATE))
-    wait_for(lambda: sum("waits" in each.output for each in processes) == 9)
+    wait_for(
+        lambda: sum("waits" in each.output for each in processes) == 9, STARTUP_PATIENCE
+    )
     assert len(deploy.log()) == 1
     deploy.go()
     assert [process.end() for process in processes] == [0] * 10
@@ -148,10 +150,12 @@ def test_another_goes_on_after_a_kill(deploy: Deploy) -> None:
     """The lock ends with the connection of the process that is killed."""
     prepare(deploy)
     processes = [deploy.start(MIGRATE) for _ in range(3)]
-    [first] = wait_for(deploy.log)
-    wait_for(lambda: sum("waits" in each.output for each in processes) == 2)
+    [first] = wait_for(deploy.log, STARTUP_PATIENCE)
+    wait_for(
+        lambda: sum("waits" in each.output for each in processes) == 2, STARTUP_PATIENCE
+    )
     os.kill(int(first), signal.SIGKILL)
-    wait_for(lambda: len(deploy.log()) == 2)
+    wait_for(lambda: len(deploy.log()) == 2, STARTUP_PATIENCE)
     deploy.go()
     assert sorted(process.end() for process in processes) == [-signal.SIGKILL, 0, 0]
     assert len(set(deploy.log())) == 2
@@ -162,11 +166,11 @@ def test_lost_lock_is_acquired_again(deploy: Deploy) -> None:
     """A warning says so, and a process that comes later waits."""
     prepare(deploy)
     first = deploy.start(MIGRATE)
-    wait_for(deploy.log)
+    wait_for(deploy.log, STARTUP_PATIENCE)
     deploy.end_sessions(deploy.holders())
-    wait_for(lambda: "It is held again" in first.output)
+    wait_for(lambda: "It is held again" in first.output, STARTUP_PATIENCE)
     second = deploy.start(MIGRATE)
-    wait_for(lambda: "this process waits" in second.output)
+    wait_for(lambda: "this process waits" in second.output, STARTUP_PATIENCE)
     assert len(deploy.log()) == 1
     deploy.go()
     assert (first.end(), second.end()) == (0, 0)
@@ -176,18 +180,25 @@ def test_lost_lock_is_acquired_again(deploy: Deploy) -> None:
 
 @pytest.mark.servers_only
 def test_lost_lock_that_another_process_acquires(deploy: Deploy) -> None:
-    """Both go on, and the first one warns of it."""
+    """
+    Two processes go on after one lost the lock to the other.
+
+    The process that lost the lock warns about it.
+    """
     prepare(deploy, dependencies=(OURS,))
     first = deploy.start(MIGRATE)
-    wait_for(deploy.log)
+    wait_for(deploy.log, STARTUP_PATIENCE)
     second = deploy.start(MIGRATE)
-    wait_for(lambda: "this process waits" in second.output)
+    wait_for(lambda: "this process waits" in second.output, STARTUP_PATIENCE)
     # So that the first one can't acquire it before the second one.
     os.kill(first.popen.pid, signal.SIGSTOP)
     deploy.end_sessions(deploy.holders())
-    wait_for(lambda: len(deploy.log()) == 2)
+    wait_for(lambda: len(deploy.log()) == 2, STARTUP_PATIENCE)
     os.kill(first.popen.pid, signal.SIGCONT)
-    wait_for(lambda: "another one may migrate at the same time" in first.output)
+    wait_for(
+        lambda: "another one may migrate at the same time" in first.output,
+        STARTUP_PATIENCE,
+    )
     deploy.go()
     assert "was lost" in first.output
     assert (first.end(), second.end()) == (0, 0)
@@ -195,10 +206,10 @@ def test_lost_lock_that_another_process_acquires(deploy: Deploy) -> None:
 
 @pytest.mark.servers_only
 def test_loss_just_before_the_end(deploy: Deploy) -> None:
-    """It is reported as well, although the migration is done."""
+    """A loss of the lock is reported even if the migration has already ended."""
     prepare(deploy)
     process = deploy.start(MIGRATE, DEPLOY_LOOKS="3600")
-    wait_for(deploy.log)
+    wait_for(deploy.log, STARTUP_PATIENCE)
     deploy.end_sessions(deploy.holders())
     deploy.go()
     assert process.end() == 0
@@ -210,13 +221,13 @@ def test_waiting_survives_the_end_of_its_connection(deploy: Deploy) -> None:
     """A pooler that starts again ends all connections of a process that waits."""
     prepare(deploy)
     first = deploy.start(MIGRATE)
-    wait_for(deploy.log)
+    wait_for(deploy.log, STARTUP_PATIENCE)
     before = deploy.sessions()
     second = deploy.start(MIGRATE)
-    wait_for(lambda: "this process waits" in second.output)
-    ended = wait_for(lambda: deploy.sessions() - before)
+    wait_for(lambda: "this process waits" in second.output, STARTUP_PATIENCE)
+    ended = wait_for(lambda: deploy.sessions() - before, STARTUP_PATIENCE)
     deploy.end_sessions(ended)
-    wait_for(lambda: deploy.sessions() - before - ended)
+    wait_for(lambda: deploy.sessions() - before - ended, STARTUP_PATIENCE)
     deploy.go()
     assert (first.end(), second.end()) == (0, 0)
     assert "No migrations to apply" in second.output
@@ -227,13 +238,13 @@ def test_pods_serve_only_what_is_migrated(deploy: Deploy) -> None:
     """Three pods run ``migrate && serve``: one whose wait is over serves nothing."""
     prepare(deploy)
     migrating = deploy.start(POD)
-    wait_for(deploy.log)
+    wait_for(deploy.log, STARTUP_PATIENCE)
     waiting = deploy.start(POD)
     hasty = deploy.start(POD, DEPLOY_WAIT="10ms")
     assert hasty.end() == 75
     assert "was held for 10ms, so this process did nothing" in hasty.output
     assert "SHEDLOCK_COMMANDS['migrate'] a longer `wait`" in hasty.output
-    wait_for(lambda: "this process waits" in waiting.output)
+    wait_for(lambda: "this process waits" in waiting.output, STARTUP_PATIENCE)
     assert "serves" not in migrating.output + waiting.output + hasty.output
     deploy.go()
     assert (migrating.end(), waiting.end()) == (0, 0)
@@ -243,10 +254,10 @@ def test_pods_serve_only_what_is_migrated(deploy: Deploy) -> None:
 
 @pytest.mark.servers_only
 def test_process_that_the_holder_starts(deploy: Deploy) -> None:
-    """It migrates under the holder's lock, as a command within its process does."""
+    """A process that the holder starts migrates under the holder's lock."""
     prepare(deploy, "migrate_within, wait", dependencies=(OURS,))
     outer = deploy.start(MIGRATE)
-    wait_for(deploy.log)
+    wait_for(deploy.log, STARTUP_PATIENCE)
     assert "waits" not in outer.output
     deploy.go()
     assert outer.end() == 0, outer.output
@@ -256,13 +267,13 @@ def test_process_that_the_holder_starts(deploy: Deploy) -> None:
 
 @pytest.mark.servers_only
 def test_child_that_was_started_before_a_loss(deploy: Deploy) -> None:
-    """It knows its parent again, although that holds the lock by a new connection."""
+    """A child recognizes its parent after the parent has lost and regained the lock."""
     operations = "start_child, wait, wait_for_child"
     prepare(deploy, operations, dependencies=(OURS,))
     process = deploy.start(MIGRATE, DEPLOY_WAIT="0s")
-    wait_for(deploy.log)
+    wait_for(deploy.log, STARTUP_PATIENCE)
     deploy.end_sessions(deploy.holders())
-    wait_for(lambda: "It is held again" in process.output)
+    wait_for(lambda: "It is held again" in process.output, STARTUP_PATIENCE)
     deploy.go()
     assert process.end() == 0, process.output
 
@@ -287,7 +298,7 @@ def test_forked_child_leaves_the_lock_alone(deploy: Deploy) -> None:
     """A child that leaves the body would end its parent's connection."""
     prepare(deploy, "fork, wait")
     process = deploy.start(MIGRATE)
-    wait_for(deploy.log)
+    wait_for(deploy.log, STARTUP_PATIENCE)
     assert deploy.holders()
     deploy.go()
     assert process.end() == 0
@@ -296,12 +307,15 @@ def test_forked_child_leaves_the_lock_alone(deploy: Deploy) -> None:
 
 @pytest.mark.postgres_only
 def test_ten_behind_a_pooler_of_transactions(deploy: Deploy) -> None:
-    """Its three places are enough: processes that wait occupy none."""
+    """Ten processes can share a pooler's three connections: waiting ones use none."""
     with pgbouncer("transaction", 3):
         prepare(deploy)
         processes = [deploy.start(MIGRATE) for _ in range(10)]
-        wait_for(deploy.log)
-        wait_for(lambda: sum("waits" in each.output for each in processes) == 9)
+        wait_for(deploy.log, STARTUP_PATIENCE)
+        wait_for(
+            lambda: sum("waits" in each.output for each in processes) == 9,
+            STARTUP_PATIENCE,
+        )
         assert len(deploy.log()) == 1
         deploy.go()
         assert [process.end() for process in processes] == [0] * 10
@@ -322,7 +336,7 @@ def test_other_commands_need_the_table(deploy: Deploy) -> None:
 
 @pytest.mark.sqlite_only
 def test_sqlite_is_migrated(deploy: Deploy) -> None:
-    """It has no such lock, and one machine; a warning says so."""
+    """On SQLite ``migrate`` runs without a lock, and warns about it once."""
     prepare(deploy)
     deploy.go()
     process = deploy.start(MIGRATE)

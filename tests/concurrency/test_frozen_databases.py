@@ -184,7 +184,7 @@ UNANSWERED = "no answer within 0.3 s, so it hangs"
 def test_look_whose_statement_has_no_answer_ends(
     network: Proxy, look: Callable[[], object], expected: str
 ) -> None:
-    """It is sent on a connection that is there, to a server that has just frozen."""
+    """A statement on an open connection ends if the server has just frozen."""
     connect()
     assert private_connections._idle
     with network.cut():
@@ -193,7 +193,11 @@ def test_look_whose_statement_has_no_answer_ends(
 
 
 def test_lock_without_a_run_is_not_waited_for(network: Proxy) -> None:
-    """Such as the one by which a beat notes that it was here."""
+    """
+    The release of a lock without a run ends if the server has frozen.
+
+    A beat records its presence with such a lock.
+    """
     connect()
     provider = get_provider()
     lock = Lock(provider, configure(), opens_run=False)
@@ -203,7 +207,11 @@ def test_lock_without_a_run_is_not_waited_for(network: Proxy) -> None:
 
 
 def test_look_at_a_server_that_greets_nobody_ends(network: Proxy) -> None:
-    """It connects once: a second try would take as long."""
+    """
+    A look connects only once to a server that greets nobody.
+
+    A second try would take as long as the first one.
+    """
     with network.cut():
         error = in_time(get_provider().now)
     assert isinstance(error, LockProviderError), error
@@ -213,7 +221,7 @@ def test_look_at_a_server_that_greets_nobody_ends(network: Proxy) -> None:
 def test_look_at_a_pooler_without_a_server_ends(
     network: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It greets by itself, and keeps what Django asks on a new connection."""
+    """A look ends if a pooler greets but does not answer Django's first statement."""
 
     def freeze_and_ask(connection: BaseDatabaseWrapper) -> None:
         cut.enter_context(network.cut())
@@ -277,7 +285,7 @@ def test_beat_whose_store_hangs_ends(network: Proxy) -> None:
     with killed_after(PATIENCE, host):
         when_it_waits(host)
         with network.cut():
-            assert network.is_holding.wait(PATIENCE)
+            wait_for(network.is_holding.is_set)
             host.terminate()
             assert host.wait(LIMIT) == 0
     host.end()

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from itertools import product
+from multiprocessing.synchronize import Barrier
 from typing import Any
 
 import pytest
@@ -17,8 +18,7 @@ from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.testing.contract.harness import try_from
 from tests.models import Counter
 from tests.support.history import Acquisition, recorded, violations
-from tests.support.processes import Parent, context, workers
-from tests.support.waiting import PATIENCE
+from tests.support.processes import Parent, race
 
 pytestmark = [pytest.mark.servers_only, pytest.mark.django_db(transaction=True)]
 
@@ -61,7 +61,7 @@ CALLERS: list[Callable[[], AbstractContextManager[Any]]] = [
 SCHEDULES: list[dict[str, str]] = [{}, {"schedule": "@daily"}]
 
 
-def race(parent: Parent, barrier: Any, options: dict[str, Any]) -> list[Acquisition]:
+def win(parent: Parent, barrier: Barrier, options: dict[str, Any]) -> list[Acquisition]:
     """Return what this process won, of the locks that all processes wanted."""
     connection.close()
     connection.settings_dict["OPTIONS"].update(options)
@@ -73,7 +73,7 @@ def race(parent: Parent, barrier: Any, options: dict[str, Any]) -> list[Acquisit
             request = make_request(name, {"lock_at_most_for": "5m", **schedule})
             with caller():
                 Counter.objects.count()  # from now on it has its snapshot
-                barrier.wait(PATIENCE)
+                barrier.wait()
                 asked = time.monotonic()
                 lock = try_from(provider, request.configuration())
             if isinstance(lock, Lock):
@@ -85,9 +85,7 @@ def race(parent: Parent, barrier: Any, options: dict[str, Any]) -> list[Acquisit
 @pytest.mark.parametrize("level", LEVELS)
 def test_new_name_has_one_winner_and_no_error(level: str, is_servers: bool) -> None:
     """An INSERT that comes second is tried again on a fresh snapshot."""
-    barrier = context.Barrier(RACERS)
     options = options_of(level, is_servers=is_servers)
-    with workers(RACERS, race, barrier, options) as racers:
-        won = [each for racer in racers for each in racer.result()]
+    won = [each for of_one in race(RACERS, win, options) for each in of_one]
     assert len(won) == RACES * len(CALLERS) * len(SCHEDULES)
     assert [*violations(won)] == []

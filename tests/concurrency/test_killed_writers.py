@@ -9,7 +9,7 @@ from django.db.models import F
 from django_shedlock.models import LockRecord
 from django_shedlock.providers.database import DatabaseLockProvider
 from tests.support.flushing import wait_until_others_are_idle
-from tests.support.locks import configure, take_from
+from tests.support.locks import configure, take
 from tests.support.processes import Parent, worker
 from tests.support.sessions import number_at_work, session_number, wait_until_blocked
 
@@ -23,7 +23,7 @@ def write(parent: Parent) -> None:
 
 def test_statement_of_a_killed_process_is_waited_for() -> None:
     """The flush after a test waits for the statements of processes that were killed."""
-    take_from(DatabaseLockProvider("default"), configure())
+    take(configure(), DatabaseLockProvider("default"))
     with transaction.atomic():
         LockRecord.objects.select_for_update().get()
         with worker(write) as killed:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from contextlib import ExitStack
-from typing import Any
+from multiprocessing.synchronize import Barrier
 
 import pytest
 from django.db import connection, transaction
@@ -15,9 +15,8 @@ from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.status import CONTENDED
 from django_shedlock.providers.database import DatabaseLockProvider
 from tests.models import Counter
-from tests.support.locks import take_from, try_from
-from tests.support.processes import Parent, context, worker
-from tests.support.waiting import PATIENCE
+from tests.support.locks import take, try_from
+from tests.support.processes import Parent, race, worker
 
 pytestmark = [pytest.mark.sqlite_only, pytest.mark.django_db(transaction=True)]
 
@@ -65,7 +64,7 @@ def write(parent: Parent, commits: bool) -> None:
 def test_transaction_that_has_read_is_told(commits: bool, schedule: str | None) -> None:
     """No wait lets it write: no other worker came first, and the error says so."""
     provider = DatabaseLockProvider("default")
-    take_from(provider, configure("job", None)).release()
+    take(configure("job", None), provider).release()
     with worker(write, commits) as writer:
         with transaction.atomic():
             Counter.objects.count()
@@ -76,7 +75,7 @@ def test_transaction_that_has_read_is_told(commits: bool, schedule: str | None) 
         if not commits:
             writer.send()
             writer.result()
-    assert take_from(provider, configure("job", schedule)).release()
+    assert take(configure("job", schedule), provider).release()
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -84,11 +83,15 @@ def test_transaction_that_has_read_is_told(commits: bool, schedule: str | None) 
 def test_transaction_that_has_not_read_waits(
     schedule: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its wait for the writer may help, and ends as that of a lock that is held."""
+    """
+    A transaction that has not read waits for SQLite's writer.
+
+    If the wait is too long, the lock counts as held.
+    """
     connection.close()
     monkeypatch.setitem(connection.settings_dict["OPTIONS"], "timeout", 0.05)
     provider = DatabaseLockProvider("default")
-    take_from(provider, configure("job", None)).release()
+    take(configure("job", None), provider).release()
     with worker(write, False) as writer:
         writer.send()
         writer.heard()
@@ -99,14 +102,14 @@ def test_transaction_that_has_not_read_waits(
     connection.close()
 
 
-def lock_in_transactions(parent: Parent, own: str, barrier: Any) -> list[str]:
+def lock_in_transactions(parent: Parent, barrier: Barrier) -> list[str]:
     """Return the names that nobody else wants, and that this process did not get."""
     provider = DatabaseLockProvider("default")
     missed = []
     for turn in range(ROUNDS):
-        barrier.wait(PATIENCE)
+        barrier.wait()
         for schedule in SCHEDULES:
-            configuration = configure(f"{own} {turn} {schedule}", schedule)
+            configuration = configure(f"{os.getpid()} {turn} {schedule}", schedule)
             with transaction.atomic():
                 lock = try_from(provider, configuration)
             if not isinstance(lock, Lock):
@@ -117,10 +120,4 @@ def lock_in_transactions(parent: Parent, own: str, barrier: Any) -> list[str]:
 @pytest.mark.usefixtures("journal")
 def test_transactions_that_begin_with_a_tick_take_turns() -> None:
     """Each gets its own lock: none reads first, and so can't write any more."""
-    barrier = context.Barrier(STARTERS)
-    with ExitStack() as stack:
-        starters = [
-            stack.enter_context(worker(lock_in_transactions, f"job {number}", barrier))
-            for number in range(STARTERS)
-        ]
-        assert [starter.result() for starter in starters] == [[]] * STARTERS
+    assert race(STARTERS, lock_in_transactions) == [[]] * STARTERS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from itertools import count
@@ -17,8 +16,8 @@ from django_shedlock.sql.connections import private_connections
 from django_shedlock.sql.session_locks import session_lock
 from django_shedlock.testing import is_held
 from tests.support.poolers import pgbouncer
-from tests.support.threads import run_threads
-from tests.support.waiting import PATIENCE, wait_for
+from tests.support.threads import meeting_of, run_threads
+from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.postgres_only, pytest.mark.django_db(transaction=True)]
 
@@ -37,21 +36,21 @@ def kept(outside_tests: None) -> Iterator[None]:
 
 def lock_in_transactions() -> list[str]:
     """Return how it ended for each thread, of which none commits before all ended."""
-    everybody = threading.Barrier(ROOM)
+    everybody = meeting_of(ROOM)
     numbers, outcomes = count(), []
 
     def lock() -> None:
         with transaction.atomic():
             Group.objects.count()
-            everybody.wait(PATIENCE)
+            everybody.wait()
             try:
                 with hold(f"job {next(numbers)}", history=False):
                     outcomes.append("held")
             except LockProviderError as error:
                 outcomes.append(str(error))
-            everybody.wait(PATIENCE)
+            everybody.wait()
 
-    run_threads(ROOM, lock)
+    run_threads(ROOM, lock, everybody)
     return outcomes
 
 
@@ -59,7 +58,7 @@ def lock_in_transactions() -> list[str]:
 def test_pooler_without_room_is_an_error_within_seconds(
     mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Callers that all wait for one more connection don't wait for the pooler."""
+    """Callers get an error within seconds if the pooler has no free connection."""
     monkeypatch.setattr(connecting.PrivateConnections, "answer_timeout_seconds", 1.0)
     monkeypatch.setattr(connecting.PrivateConnections, "watch_interval_seconds", 0.05)
     began = time.monotonic()
@@ -81,7 +80,7 @@ def test_pooler_with_room_is_enough(mode: str, size: int) -> None:
 
 @pytest.mark.parametrize("mode", ["transaction", "session"])
 def test_lock_of_migrate_goes_through_a_pooler(mode: str) -> None:
-    """It keeps its server's connection, whatever the pooler does with the others."""
+    """The lock of ``migrate`` keeps its server connection behind a pooler."""
     found: list[bool] = []
 
     def look() -> bool:

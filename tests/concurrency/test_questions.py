@@ -20,10 +20,10 @@ from django_shedlock.signals import lock_lost
 from django_shedlock.sql.fields import DatabaseNow
 from django_shedlock.testing.contract.harness import force_extend
 from tests.support.leases import end_own_count
-from tests.support.locks import configure, take_from
+from tests.support.locks import configure, take
 from tests.support.sessions import number_of_sessions
 from tests.support.threads import NewThreads, counted_starts
-from tests.support.waiting import PATIENCE, wait_for
+from tests.support.waiting import NEVER_SECONDS, wait_for
 
 pytestmark = [pytest.mark.servers_only, pytest.mark.django_db(transaction=True)]
 
@@ -72,7 +72,7 @@ def watched_locks() -> Iterator[list[Lock]]:
         locks = []
         for number in range(MANY):
             configuration = configure(f"job {number}", lock_at_most_for=LEASE)
-            lock = take_from(provider, configuration)
+            lock = take(configuration, provider)
             stack.callback(lock.release)
             guard(lock, is_async=True)
             stack.callback(unguard, lock)
@@ -83,7 +83,7 @@ def watched_locks() -> Iterator[list[Lock]]:
 def test_store_is_asked_about_hundreds_of_leases_at_once(
     noted: Noted, monkeypatch: pytest.MonkeyPatch, outside_tests: None
 ) -> None:
-    """One thread asks on one connection, and learns which of them were extended."""
+    """A few queries show which of hundreds of leases were extended."""
     monkeypatch.setattr(keep_alive, "LEASE_END_NOTICE", NOTICE)
     with watched_locks() as locks:
         # In the store they end long before their count: a slow answer extends none.
@@ -109,14 +109,14 @@ def test_loss_of_hundreds_of_locks_takes_few_connections(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Receivers have a few at once, however many there are, and the history has one."""
-    monkeypatch.setattr(background.Background, "hanging_after_seconds", PATIENCE)
+    monkeypatch.setattr(background.Background, "hanging_after_seconds", NEVER_SECONDS)
     told: list[str] = []
     go_on, at_once = threading.Event(), NewThreads("background")
 
     def receiver(*, lock: Lock, **kwargs: Any) -> None:
         assert number_of_sessions()
         told.append(lock.name)
-        assert go_on.wait(PATIENCE)
+        wait_for(go_on.is_set)
 
     lock_lost.connect(receiver)
     options: Any = {"lock_at_most_for": LEASE, "keep_alive": True}

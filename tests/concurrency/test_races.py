@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import multiprocessing.synchronize
 import random
 import time
 from contextlib import ExitStack, closing, nullcontext
 from datetime import timedelta
-from typing import Any
+from multiprocessing.synchronize import Barrier
 
 import pytest
 from django.db import connection, transaction
@@ -19,8 +18,8 @@ from django_shedlock.models import LockRecord
 from django_shedlock.providers.database import DatabaseLockProvider
 from tests.models import Counter
 from tests.support.history import Acquisition, recorded, violations
-from tests.support.locks import configure, take_at_last, take_from, try_from, try_once
-from tests.support.processes import Parent, context, worker, workers
+from tests.support.locks import configure, name_holder, take, take_at_last, try_from
+from tests.support.processes import Parent, race, worker, workers
 from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -29,7 +28,6 @@ RACERS = 16
 RACES = 10
 WORKER_COUNT = 8
 ROUND_COUNT = 12
-Barrier = multiprocessing.synchronize.Barrier
 
 SERIALIZABLE = {
     "postgresql": "SET default_transaction_isolation = 'serializable'",
@@ -37,7 +35,7 @@ SERIALIZABLE = {
 }
 
 
-def race(parent: Parent, barrier: Any, isolation: str) -> list[Acquisition]:
+def win(parent: Parent, barrier: Barrier, isolation: str) -> list[Acquisition]:
     """Return what this process won, of the locks that all processes wanted."""
     provider = DatabaseLockProvider("default")
     with connection.cursor() as cursor:
@@ -46,7 +44,7 @@ def race(parent: Parent, barrier: Any, isolation: str) -> list[Acquisition]:
     with ExitStack() as held:
         for turn in range(RACES):
             for name in (f"fresh {turn}", f"expired {turn}"):
-                barrier.wait(PATIENCE)
+                barrier.wait()
                 asked = time.monotonic()
                 lock = try_from(provider, configure(name))
                 if isinstance(lock, Lock):
@@ -61,11 +59,9 @@ def names() -> list[str]:
 def run_race(isolation: str) -> list[Acquisition]:
     provider = DatabaseLockProvider("default")
     for turn in range(RACES):
-        take_from(provider, configure(f"expired {turn}"))
+        take(configure(f"expired {turn}"), provider)
     LockRecord.objects.update(lock_until=F("lock_until") - timedelta(days=1))
-    barrier = context.Barrier(RACERS)
-    with workers(RACERS, race, barrier, isolation) as racers:
-        return [each for racer in racers for each in racer.result()]
+    return [each for won in race(RACERS, win, isolation) for each in won]
 
 
 @pytest.mark.servers_only
@@ -152,11 +148,11 @@ def test_processes_never_overlap_on_sqlite(in_transaction: bool) -> None:
 
 @pytest.mark.servers_only
 def test_lock_taken_in_a_transaction_is_seen_at_once() -> None:
-    """Others skip while the caller's transaction is open, and do not wait for it."""
+    """Other processes skip a lock while the transaction that took it is still open."""
     with transaction.atomic():
-        lock = take_from(DatabaseLockProvider("default"), configure())
-        with worker(try_once) as other:
-            assert other.result() == lock.locked_by
+        lock = take(configure(), DatabaseLockProvider("default"))
+        with worker(name_holder) as other:
+            assert other.result(PATIENCE) == lock.locked_by
 
 
 @pytest.mark.servers_only
@@ -164,10 +160,10 @@ def test_rollback_keeps_the_lock() -> None:
     """A rollback of the caller's transaction does not free the lock."""
     lock = None
     with transaction.atomic():
-        lock = take_from(DatabaseLockProvider("default"), configure())
+        lock = take(configure(), DatabaseLockProvider("default"))
         transaction.set_rollback(True)
-    with worker(try_once) as other:
-        assert other.result() == lock.locked_by
+    with worker(name_holder) as other:
+        assert other.result(PATIENCE) == lock.locked_by
 
 
 @pytest.mark.servers_only
@@ -175,44 +171,48 @@ def test_release_after_a_swallowed_error() -> None:
     """A transaction that is broken already does not keep the lock from its release."""
     provider = DatabaseLockProvider("default")
     with transaction.atomic():
-        lock = take_from(provider, configure())
+        lock = take(configure(), provider)
         transaction.set_rollback(True)
         assert provider.release(lock)
-    with worker(try_once) as other:
-        assert other.result() == "nobody"
+    with worker(name_holder) as other:
+        assert other.result(PATIENCE) == "nobody"
 
 
 @pytest.mark.sqlite_only
 def test_rollback_on_sqlite_frees_the_lock() -> None:
     """SQLite has one writer, so there a rollback also takes back the lock."""
     with transaction.atomic():
-        take_from(DatabaseLockProvider("default"), configure())
+        take(configure(), DatabaseLockProvider("default"))
         transaction.set_rollback(True)
-    with worker(try_once) as other:
+    with worker(name_holder) as other:
         assert other.result() == "nobody"
 
 
 def try_impatiently(parent: Parent) -> str:
     """Return who holds the lock, without a long wait for SQLite's one writer."""
     connection.settings_dict["OPTIONS"]["timeout"] = 0.05
-    return try_once(parent)
+    return name_holder(parent)
 
 
 @pytest.mark.sqlite_only
 def test_open_transaction_on_sqlite_counts_as_held() -> None:
-    """Others can't see into it: they skip after SQLite's timeout, without an error."""
+    """
+    On SQLite other processes skip a lock that an open transaction has taken.
+
+    They skip after SQLite's timeout, without an error.
+    """
     with transaction.atomic():
-        take_from(DatabaseLockProvider("default"), configure())
+        take(configure(), DatabaseLockProvider("default"))
         with worker(try_impatiently) as other:
             assert other.result() == str(CONTENDED)
 
 
 @pytest.mark.sqlite_only
 def test_commit_on_sqlite_shows_the_lock() -> None:
-    """After the commit others see who took the lock in the transaction."""
+    """After a commit on SQLite other processes see who holds the lock."""
     with transaction.atomic():
-        lock = take_from(DatabaseLockProvider("default"), configure())
-    with worker(try_once) as other:
+        lock = take(configure(), DatabaseLockProvider("default"))
+    with worker(name_holder) as other:
         assert other.result() == lock.locked_by
 
 
@@ -220,7 +220,7 @@ def test_jitter_never_starves_a_waiter() -> None:
     """Somebody who tries again and again gets the lock once it is released."""
     random.seed(1)
     provider = DatabaseLockProvider("default")
-    lock = take_from(provider, configure())
+    lock = take(configure(), provider)
     with worker(take_in_the_end) as waiting:
         assert waiting.heard() == "waiting"
         provider.release(lock)

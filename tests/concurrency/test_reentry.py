@@ -133,7 +133,7 @@ def lock_until() -> datetime:
 def test_task_that_outlives_its_body_keeps_other_processes_out(
     part: Any, *, fails: bool
 ) -> None:
-    """Its lock is extended until it ends, and released then, once."""
+    """A task that outlives its body keeps the lock until the task ends."""
     with worker(leave_behind, part, fails) as holder:
         assert holder.heard() == "the body has ended"
         for _ in range(2):
@@ -183,7 +183,7 @@ def close_loop(parent: Parent, has_outer: bool) -> None:
 
 @pytest.mark.parametrize("has_outer", [False, True])
 def test_closed_loop_keeps_no_lock(*, has_outer: bool) -> None:
-    """Its body never goes on, so it counts as inside no more."""
+    """A body whose event loop was closed keeps no other process out."""
     with worker(close_loop, has_outer) as holder:
         assert holder.heard() == "closed"
         before = lock_until()

@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from multiprocessing.synchronize import Barrier
 from typing import Any
 
 import pytest
@@ -20,8 +21,7 @@ from django_shedlock.sql.fields import DatabaseNow
 from tests.models import Body
 from tests.support.clocks import store_clock
 from tests.support.history import Acquisition, recorded, violations
-from tests.support.processes import Parent, Worker, context, workers
-from tests.support.waiting import PATIENCE
+from tests.support.processes import Parent, Worker, race, workers
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -104,18 +104,16 @@ def test_two_hosts_20_seconds_apart_run_each_tick_once() -> None:
     assert LockRecord.objects.filter(tick=TICKS[29], due_at=TICKS[30]).exists()
 
 
-def at_once(parent: Parent, barrier: Any) -> list[Acquisition]:
+def at_once(parent: Parent, barrier: Barrier) -> list[Acquisition]:
     history: list[Acquisition] = []
     for tick in TICKS[:15]:
-        barrier.wait(PATIENCE)
+        barrier.wait()
         run(tick, history)
     return history
 
 
 def test_processes_at_the_same_instant_run_each_tick_once() -> None:
     """Eight processes that start at one moment run each tick once, also the first."""
-    barrier = context.Barrier(8)
-    with workers(8, at_once, barrier) as hosts:
-        history = [one for each in hosts for one in each.result()]
+    history = [one for of_one in race(8, at_once) for one in of_one]
     assert ticks_of_bodies() == TICKS[:15]
     assert [*violations(history)] == []

@@ -1,4 +1,4 @@
-"""Two hosts whose clocks are two days apart, and a database that has its own clock."""
+"""Hosts whose clocks are wrong, and a database that has its own clock."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import json
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 
 import pytest
 from django.db import connections
 
+from django_shedlock.providers import get_provider
+from tests.concurrency.skewed_host import SkewedHost
 from tests.support.clocks import daily_far_from_now
 from tests.support.jobs import make_late
-from tests.support.skewed_host import SkewedHost
+from tests.support.locks import MINUTE, status_of, take
 
 pytestmark = [pytest.mark.servers_only, pytest.mark.django_db(transaction=True)]
 
@@ -22,26 +24,33 @@ DAY = timedelta(days=1).total_seconds()
 Hosts = list[SkewedHost]
 
 
-@pytest.fixture
-def hosts() -> Iterator[Hosts]:
-    """Start a host whose clock is a day ahead, and one whose clock is a day behind."""
+@contextmanager
+def hosts_off_by(*days: int) -> Iterator[Hosts]:
+    """Start hosts whose clocks are so many days ahead, or behind."""
     if not shutil.which("faketime"):
         pytest.skip("faketime is not installed")
     database = connections["default"].settings_dict["NAME"]
     schedule = daily_far_from_now("America/Chicago")
     with ExitStack() as ends:
-        started = [SkewedHost(o, database, schedule) for o in ("+1d", "-1d")]
-        for host, days in zip(started, (1, -1), strict=True):
+        started = [SkewedHost(f"{each:+}d", database, schedule) for each in days]
+        for host, ahead in zip(started, days, strict=True):
             ends.callback(host.end)
             # It registers the job, which is not overdue.
             answer = host.ask("catch-up")
-            assert abs(answer["clock"] - time.time() - days * DAY) < 600
+            assert abs(answer["clock"] - time.time() - ahead * DAY) < 600
             assert answer["ran"] == []
         yield started
 
 
+@pytest.fixture
+def hosts() -> Iterator[Hosts]:
+    """Start a host whose clock is a day ahead, and one whose clock is a day behind."""
+    with hosts_off_by(1, -1) as started:
+        yield started
+
+
 def findings(host: SkewedHost) -> list[str]:
-    _, printed, _ = host.ask("check --json")["printed"]
+    _, printed, _ = host.ask("check --json")["result"]
     return sorted(finding["kind"] for finding in json.loads(printed))
 
 
@@ -61,7 +70,7 @@ def test_hosts_run_each_tick_once_between_them(hosts: Hosts) -> None:
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_hosts_catch_up_once_between_them(hosts: Hosts, first: int) -> None:
-    """Both know since when the job is overdue, and that their clocks are wrong."""
+    """Two hosts with wrong clocks find the same overdue job, and one catches it up."""
     assert [findings(host) for host in hosts] == [["clock"]] * 2
     make_late("job", days=1)
     assert [findings(host) for host in hosts] == [["clock", "overdue"]] * 2
@@ -69,3 +78,15 @@ def test_hosts_catch_up_once_between_them(hosts: Hosts, first: int) -> None:
     assert [len(host.ask("catch-up")["ran"]) for host in order] == [1, 0]
     assert [findings(host) for host in hosts] == [["clock"]] * 2
     assert [len(host.ask("catch-up")["ran"]) for host in order] == [0, 0]
+
+
+@pytest.mark.parametrize("days", [1, -1])
+def test_wrong_clock_of_a_worker_changes_nothing(days: int) -> None:
+    """A worker a day early or late takes neither a held lock nor a longer lease."""
+    with hosts_off_by(days) as [host]:
+        lock = take()
+        assert host.ask("take")["result"] == lock.locked_by
+        assert lock.release()
+        assert host.ask("take")["result"] == "this host"
+    status = status_of(get_provider())
+    assert timedelta(0) < status.remaining <= MINUTE

@@ -41,8 +41,8 @@ from tests.support.leases import (
     is_kept_alive,
     is_watched,
 )
-from tests.support.threads import run_threads, running_threads
-from tests.support.waiting import PATIENCE
+from tests.support.threads import meeting_of, run_threads, running_threads
+from tests.support.waiting import PATIENCE, wait_for
 
 ROUNDS = 50
 THREADS = 4
@@ -132,7 +132,7 @@ def test_extend_active_lock_counts_from_now() -> None:
 
 
 def test_extend_active_lock_without_a_duration() -> None:
-    """Without a duration the lease gets its full length again."""
+    """extend_active_lock() without a duration gives the lease its full length again."""
     with hold("job", lock_at_most_for="10m") as lock:
         end_own_count(lock)
         extend_active_lock()
@@ -240,14 +240,14 @@ def test_task_that_outlives_the_body_is_under_no_lock() -> None:
 
 
 def test_thread_of_asgiref_that_outlives_the_body_is_under_no_lock() -> None:
-    """Its caller was cancelled, and does not wait for it."""
+    """A thread of asgiref that outlives the body is under no lock."""
     begun, released = threading.Event(), threading.Event()
     results: list[bool] = []
 
     def left_behind() -> None:
         assert_locked()
         begun.set()
-        assert released.wait(PATIENCE)
+        wait_for(released.is_set)
         with pytest.raises(NoActiveLock):
             assert_locked()
         results.append(runs_at_once())
@@ -257,7 +257,7 @@ def test_thread_of_asgiref_that_outlives_the_body_is_under_no_lock() -> None:
             task = asyncio.create_task(
                 sync_to_async(left_behind, thread_sensitive=False)()
             )
-            assert await asyncio.to_thread(begun.wait, PATIENCE)
+            assert await asyncio.to_thread(wait_for, begun.is_set)
         with held_elsewhere("job"):
             released.set()
             await task
@@ -447,7 +447,7 @@ def test_task_may_leave_a_lock_of_a_synchronous_body(
 def test_run_fails_with_a_body_that_outlives_the_first(
     ends: list[BaseException | None],
 ) -> None:
-    """Nobody else could tell that the work was not done."""
+    """A run fails if a task that outlives the body raises an exception."""
     error = ValueError("by the task")
 
     async def main() -> None:
@@ -521,7 +521,7 @@ def test_explicit_release_ends_it_for_all(ends: list[BaseException | None]) -> N
 
 
 def test_lost_lock_cancels_the_task_that_kept_it() -> None:
-    """It is watched for as long as somebody is inside."""
+    """A task that keeps the body's lock is cancelled if the lock is lost."""
 
     async def main() -> None:
         task = await start(Part())
@@ -537,7 +537,7 @@ def test_lost_lock_cancels_the_task_that_kept_it() -> None:
 def test_lock_that_the_last_has_left_lets_nobody_in(number: int) -> None:
     """Whoever comes while it is released acquires it in the ordinary way."""
     lock = Lock(get_provider(), make_request("job", {}).configuration())
-    leaving, entering, together = Body(), Body(), threading.Barrier(2)
+    leaving, entering, together = Body(), Body(), meeting_of(2)
     leaving.enter(lock)
     steps: list[Callable[[], Lock | None]] = [
         lambda: leaving.leave(None)[0],
@@ -548,10 +548,10 @@ def test_lock_that_the_last_has_left_lets_nobody_in(number: int) -> None:
     def step() -> None:
         with activated(lock):
             mine = steps.pop()
-            together.wait(PATIENCE)
+            together.wait()
             told.append(mine())
 
-    run_threads(2, step)
+    run_threads(2, step, together)
     assert told.count(lock) == 1  # it was the last to leave, or another one is inside
     assert entering.leave(None)[0] is entering.lock
 
@@ -560,7 +560,7 @@ def test_lock_that_the_last_has_left_lets_nobody_in(number: int) -> None:
 def test_one_of_those_that_leave_at_once_is_the_last(number: int) -> None:
     """Of all threads that leave at once, one has to release the lock."""
     lock = Lock(get_provider(), make_request("job", {}).configuration())
-    first, inside = Body(), threading.Barrier(THREADS + 1)
+    first, inside = Body(), meeting_of(THREADS + 1)
     first.enter(lock)
     told: list[Lock | None] = []
 
@@ -568,11 +568,11 @@ def test_one_of_those_that_leave_at_once_is_the_last(number: int) -> None:
         body = Body()
         with activated(lock):
             assert body.reenter("default", "job") is lock
-        inside.wait(PATIENCE)
+        inside.wait()
         told.append(body.leave(None)[0])
 
-    with running_threads(THREADS, enter_and_leave):
-        inside.wait(PATIENCE)
+    with running_threads(THREADS, enter_and_leave, inside):
+        inside.wait()
         told.append(first.leave(None)[0])
     assert told.count(lock) == 1
 
@@ -595,7 +595,7 @@ def test_locks_of_other_threads_are_held() -> None:
 
     thread = threading.Thread(target=work)
     thread.start()
-    assert entered.wait(PATIENCE)
+    wait_for(entered.is_set)
     names = [lock.name for lock in locks_held()]
     leave.set()
     thread.join()
@@ -675,12 +675,12 @@ def test_async_release_all_waits_for_no_other_coroutine() -> None:
 
     def hang() -> None:
         begun.set()
-        assert go_on.wait(PATIENCE)
+        wait_for(go_on.is_set)
 
     async def main() -> None:
         async with ahold("a") as a:
             hanging = asyncio.create_task(sync_to_async(hang)())
-            assert await asyncio.to_thread(begun.wait, PATIENCE)
+            assert await asyncio.to_thread(wait_for, begun.is_set)
             assert await asyncio.wait_for(arelease_all(), PATIENCE) == [a]
             go_on.set()
             await hanging

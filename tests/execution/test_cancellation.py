@@ -19,7 +19,7 @@ from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.signals import lock_lost
 from django_shedlock.testing import force_release, locked_in_memory
 from tests.support.leases import LONG_NOTICE, end_lease, end_own_count
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import NEVER_SECONDS, PATIENCE, patience, wait_for
 
 SOON = timedelta(seconds=0.05)
 pytestmark = pytest.mark.once
@@ -35,7 +35,7 @@ def run(main: Callable[[], Awaitable[None]]) -> None:
     """Run it, and see that nothing of a cancellation is left in its task."""
 
     async def checked() -> None:
-        async with asyncio.timeout(PATIENCE):
+        async with patience():
             await main()
         task = asyncio.current_task()
         assert task is not None
@@ -46,7 +46,7 @@ def run(main: Callable[[], Awaitable[None]]) -> None:
 
 
 async def for_ever() -> None:
-    await asyncio.sleep(PATIENCE * 2)
+    await asyncio.sleep(NEVER_SECONDS * 2)
 
 
 def test_busy_executor_delays_no_cancellation() -> None:
@@ -55,7 +55,7 @@ def test_busy_executor_delays_no_cancellation() -> None:
 
     def occupy() -> None:
         begun.set()
-        assert go_on.wait(PATIENCE)
+        wait_for(go_on.is_set)
 
     def receiver(**kwargs: Any) -> None:
         told.set()
@@ -64,14 +64,14 @@ def test_busy_executor_delays_no_cancellation() -> None:
         with pytest.raises(LockLost):
             async with ahold("job"):
                 busy = asyncio.create_task(sync_to_async(occupy)())
-                assert await asyncio.to_thread(begun.wait, PATIENCE)
+                assert await asyncio.to_thread(wait_for, begun.is_set)
                 end_lease(current_lock())
                 try:
                     await for_ever()
                 finally:
                     # Cancelled, and told, before the thread is free.
                     assert not busy.done()
-                    assert await asyncio.to_thread(told.wait, PATIENCE)
+                    assert await asyncio.to_thread(wait_for, told.is_set)
                     go_on.set()
         await busy
 
@@ -85,12 +85,12 @@ def test_busy_executor_delays_no_cancellation() -> None:
 def test_store_that_hangs_delays_no_cancellation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It was asked before the lease's end whether it is longer, and did not answer."""
+    """A store that hangs does not delay the cancellation at the end of the lease."""
     asked, go_on = threading.Event(), threading.Event()
 
     def hang(*args: object) -> Iterator[LockStatus]:
         asked.set()
-        assert go_on.wait(PATIENCE)
+        wait_for(go_on.is_set)
         return iter(())
 
     monkeypatch.setattr(MemoryLockProvider, "statuses", hang)
@@ -100,7 +100,7 @@ def test_store_that_hangs_delays_no_cancellation(
         async with ahold("job") as lock:
             end_own_count(lock, after=LONG_NOTICE / 2)
             try:
-                assert await asyncio.to_thread(asked.wait, PATIENCE)
+                assert await asyncio.to_thread(wait_for, asked.is_set)
                 end_own_count(lock)
                 await for_ever()
             finally:
@@ -205,7 +205,7 @@ def test_reentered_body_is_cancelled_in_its_own_task() -> None:
                 await asyncio.sleep(0)
                 lock.declare_lost()
                 await for_ever()
-        await asyncio.wait({inner}, timeout=PATIENCE / 2)
+        await asyncio.wait({inner}, timeout=PATIENCE)
         assert inner.done()
         assert isinstance(inner.exception(), LockLost)
 
@@ -235,7 +235,7 @@ def test_reentered_body_that_tidies_up_is_not_cancelled_again() -> None:
 
 
 def test_loss_that_is_told_twice_cancels_once() -> None:
-    """Also one that comes just as the body begins."""
+    """A loss that is reported several times cancels the body only once."""
 
     async def main() -> None:
         with pytest.raises(LockLost):
@@ -285,7 +285,7 @@ def test_reentered_body_under_a_plain_lock_is_cancelled() -> None:
 
 
 def test_reentered_body_ends_no_watch() -> None:
-    """After it the outer body is cancelled as before."""
+    """After a re-entered body ends, a loss still cancels the outer body."""
 
     async def main() -> None:
         async with ahold("job", lock_at_most_for="1h") as lock:
@@ -314,7 +314,7 @@ def test_reentered_body_is_cancelled_once() -> None:
 
 
 def test_stack_meets_the_loss() -> None:
-    """Also a lock that an exit stack holds turns its cancellation into LockLost."""
+    """A lock that an AsyncExitStack holds turns its cancellation into LockLost."""
 
     async def main() -> None:
         with pytest.raises(LockLost):
@@ -332,7 +332,7 @@ async def numbers() -> AsyncIterator[int]:
 
 
 def test_consumer_of_a_generator_meets_the_loss_at_its_closing() -> None:
-    """It is cancelled where it is; who closes the generator is told why."""
+    """A consumer whose generator loses its lock gets LockLost at the closing."""
 
     async def consume() -> None:
         async with aclosing(numbers()) as generator:  # type: ignore[type-var]

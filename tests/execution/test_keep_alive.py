@@ -64,7 +64,7 @@ from tests.support.leases import (
     wait_until_idle,
 )
 from tests.support.threads import NewThreads, counted_starts, is_idle, noted_wait
-from tests.support.waiting import PATIENCE, wait_for
+from tests.support.waiting import NEVER_SECONDS, PATIENCE, patience, wait_for
 
 LEASE = timedelta(hours=1)
 """What really passes in a test is nothing to it."""
@@ -168,13 +168,13 @@ def test_loss_of_hundreds_of_locks_is_told_by_few_threads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Receivers that take their time hold up the next ones, and no end of a lease."""
-    monkeypatch.setattr(background.Background, "hanging_after_seconds", PATIENCE)
+    monkeypatch.setattr(background.Background, "hanging_after_seconds", NEVER_SECONDS)
     told: list[str] = []
     go_on, full = threading.Event(), noted_wait(monkeypatch)
     at_once = NewThreads("background")
 
     def receiver(*, lock: Lock, **kwargs: Any) -> None:
-        assert go_on.wait(PATIENCE)
+        wait_for(go_on.is_set)
         told.append(lock.name)
 
     names = [f"job {number}" for number in range(200)]
@@ -186,8 +186,8 @@ def test_loss_of_hundreds_of_locks_is_told_by_few_threads(
         for lock in locks:
             end_lease(lock)
         for lock in locks:
-            assert lock.lost.wait(PATIENCE)
-        assert full.wait(PATIENCE)
+            wait_for(lock.lost.is_set)
+        wait_for(full.is_set)
         assert len(at_once) == background.Background.thread_limit
         go_on.set()
         wait_for(lambda: sorted(told) == sorted(names))
@@ -350,7 +350,7 @@ def test_errors_until_the_lease_ends_lose_the_lock(
         wait_for(lambda: "could not be extended" in caplog.text)
         assert is_held("job")
         pass_time(HALF, lock)
-        assert lock.lost.wait(PATIENCE)
+        wait_for(lock.lost.is_set)
         assert not lock.remaining()
         with pytest.raises(LockLost):
             assert_locked()
@@ -369,7 +369,7 @@ def lose_one_of_two() -> None:
     ):
         force_release("a")
         pass_time(THIRD, a)
-        assert a.lost.wait(PATIENCE)
+        wait_for(a.lost.is_set)
         for _ in range(4):
             pass_time(THIRD, b)
         assert is_held("b")
@@ -421,7 +421,7 @@ def test_slow_receiver_costs_no_other_lock(signal: Signal) -> None:
         if signal is lock_lost:
             force_release("a")
         pass_time(THIRD, a)
-        assert begun.wait(PATIENCE)
+        wait_for(begun.is_set)
         for _ in range(4):
             pass_time(THIRD, b)
         assert not b.is_lost
@@ -461,14 +461,14 @@ def test_store_that_hangs_holds_up_no_beat_of_another(
     def extend(self: MemoryLockProvider, lock: Lock, *args: Any, **how: Any) -> bool:
         if self.alias == "hangs":
             beating.set()
-            assert go_on.wait(PATIENCE)
+            wait_for(go_on.is_set)
         return real(self, lock, *args, **how)
 
     monkeypatch.setattr(MemoryLockProvider, "extend", extend)
     options: Any = {"lock_at_most_for": LEASE, "keep_alive": True}
     with hold("stuck", provider="hangs", **options) as stuck, hold("a", **options) as a:
         beat_now(stuck)
-        assert beating.wait(PATIENCE)
+        wait_for(beating.is_set)
         for _ in range(4):
             pass_time(THIRD, a)
         assert not a.is_lost
@@ -485,7 +485,7 @@ def test_end_of_the_lease_is_told_while_the_store_hangs(
 
     def hang(self: MemoryLockProvider, lock: Lock, *args: Any, **how: Any) -> bool:
         beating.set()
-        assert go_on.wait(PATIENCE)
+        wait_for(go_on.is_set)
         return True
 
     monkeypatch.setattr(MemoryLockProvider, "extend", hang)
@@ -493,9 +493,9 @@ def test_end_of_the_lease_is_told_while_the_store_hangs(
     with hold("job", lock_at_most_for=LEASE, keep_alive=True) as lock:
         with lock.watched_by(lambda: woken.append(uptime())):
             beat_now(lock)
-            assert beating.wait(PATIENCE)
+            wait_for(beating.is_set)
             deadline = end_own_count(lock, after=SOON)
-            assert lock.lost.wait(PATIENCE)
+            wait_for(lock.lost.is_set)
         go_on.set()
         wait_for(lambda: not is_kept_alive(lock))
     assert deadline <= woken[0]
@@ -580,16 +580,16 @@ def test_end_of_the_lease_does_not_wait_for_the_question(
 
     def hang(*args: object) -> Iterator[NoReturn]:
         asked.set()
-        assert go_on.wait(PATIENCE)
+        wait_for(go_on.is_set)
         return iter(())
 
     monkeypatch.setattr(MemoryLockProvider, "statuses", hang)
     monkeypatch.setattr(keep_alive, "LEASE_END_NOTICE", LONG_NOTICE)
     with hold("job", lock_at_most_for=LEASE, keep_alive=True) as lock:
         end_own_count(lock, after=LONG_NOTICE / 2)
-        assert asked.wait(PATIENCE)
+        wait_for(asked.is_set)
         end_own_count(lock)
-        assert lock.lost.wait(PATIENCE)
+        wait_for(lock.lost.is_set)
         go_on.set()
 
 
@@ -607,7 +607,7 @@ def test_end_of_an_inner_body_leaves_the_lease_watched() -> None:
 
 
 def test_lock_that_is_released_early_is_not_watched() -> None:
-    """Its lease may end, and the store is asked nothing."""
+    """A lock that is released early is no longer watched, and is not lost."""
     with hold("job", lock_at_most_for=LEASE, keep_alive=True) as lock:
         assert lock.release()
         beat_now(lock)
@@ -626,14 +626,14 @@ def test_release_during_a_beat_is_no_loss(
 
     def extend(self: MemoryLockProvider, lock: Lock, *args: Any, **how: Any) -> bool:
         extending.set()
-        assert released.wait(PATIENCE)
+        wait_for(released.is_set)
         return real(self, lock, *args, **how)
 
     monkeypatch.setattr(MemoryLockProvider, "extend", extend)
     with caplog.at_level(logging.WARNING):
         with hold("job", lock_at_most_for=LEASE, keep_alive=True) as lock:
             beat_now(lock)
-            assert extending.wait(PATIENCE)
+            wait_for(extending.is_set)
         released.set()
         wait_until_idle(lock)
     assert not lock.lost.is_set()
@@ -698,7 +698,7 @@ def run_lost(lose: Callable[[], Any], **options: Any) -> list[str]:
 
     async def main() -> None:
         with pytest.raises(LockLost, match="'job' was lost by .* cancelled"):
-            async with asyncio.timeout(PATIENCE):
+            async with patience():
                 await aexecute(body, "job", lock_at_most_for=LEASE, **options)
         task = asyncio.current_task()
         assert task is not None
@@ -740,7 +740,7 @@ def end_own_count_soon() -> None:
 
 
 def test_async_body_is_cancelled_when_its_lease_ends() -> None:
-    """So it is without keep-alive, when the lease is over."""
+    """An async body without keep-alive is cancelled when its lease ends."""
 
     def lose() -> None:
         force_release("job")
@@ -759,7 +759,7 @@ def test_async_body_that_an_operator_extended_goes_on(
         lock = current_lock()
         force_extend(get_provider(), "job", 2 * LEASE)
         end_own_count(lock, after=LONG_NOTICE / 2)
-        async with asyncio.timeout(PATIENCE):
+        async with patience():
             while lock.remaining() < LEASE:
                 await asyncio.sleep(0.005)
         return "done"
@@ -871,20 +871,24 @@ def test_refused_release_is_tried_again_though_nobody_can_log(
 def test_end_of_the_lease_is_told_though_nobody_can_log(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Neither a watcher that raises nor the log of that costs another lock its end."""
+    """A lock is marked as lost even if another lock's watcher and the log raise."""
     monkeypatch.setattr(logger.logger, "handle", log_raises)
     options: Any = {"lock_at_most_for": LEASE, "keep_alive": True}
     with hold("a", **options) as a, hold("b", **options) as b, a.watched_by(log_raises):
         for lock in (a, b):
             force_release(lock.name)
             end_own_count(lock)
-            assert lock.lost.wait(PATIENCE)
+            wait_for(lock.lost.is_set)
 
 
 def test_release_that_is_refused_until_the_lease_ends_is_given_up(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """From then on somebody else may hold the lock."""
+    """
+    A refused release is given up when the lease ends.
+
+    Another caller may hold the lock from then on.
+    """
     asked = refuse_releases(monkeypatch, 1000)
     with hold("job", lock_at_most_for=LEASE) as lock:
         pass

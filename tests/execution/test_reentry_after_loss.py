@@ -29,7 +29,7 @@ from django_shedlock.testing import (
     locked_in_memory,
 )
 from tests.support.leases import end_lease
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import NEVER_SECONDS
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +49,7 @@ def lose_to_operator(lock: Lock) -> None:
 
 
 async def for_ever() -> None:
-    await asyncio.sleep(PATIENCE * 2)
+    await asyncio.sleep(NEVER_SECONDS * 2)
 
 
 def test_free_lock_is_acquired_anew() -> None:
@@ -173,7 +173,11 @@ def test_each_lock_has_a_run() -> None:
 
 
 def test_async_body_that_catches_the_cancellation() -> None:
-    """It may ask for the lock again, and the loss does not strike twice."""
+    """
+    An async body that catches the cancellation may acquire the lock again.
+
+    The loss does not cancel the body twice.
+    """
 
     async def main() -> Lock:
         async with ahold("job") as lost:
@@ -208,7 +212,11 @@ def test_async_body_before_it_is_cancelled() -> None:
 
 
 def test_async_body_loses_the_new_lock() -> None:
-    """Its inner caller meets that loss, and the outer body goes on."""
+    """
+    If an async body loses its new lock, the inner caller gets LockLost.
+
+    The outer body goes on.
+    """
 
     async def main() -> list[str]:
         met: list[str] = []

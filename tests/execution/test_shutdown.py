@@ -36,19 +36,19 @@ from django_shedlock.models import LockRecord
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.testing import ais_held, is_held, locked_in_memory
-from tests.support import endings
+from tests.execution import endings
 from tests.support.paths import ROOT
 from tests.support.processes import addresses
 from tests.support.runs import first_line
 from tests.support.servers import Server, own_server
 from tests.support.threads import threads_named
-from tests.support.waiting import PATIENCE, wait_for
+from tests.support.waiting import NEVER_SECONDS, PATIENCE, STARTUP_PATIENCE, wait_for
 
 committed = pytest.mark.django_db(transaction=True)
 
 
-def start(way: str, timeout: str = f"{PATIENCE}s") -> subprocess.Popen[str]:
-    """Start a process that ends in this way of ``tests.support.endings``."""
+def start(way: str, timeout: str = f"{NEVER_SECONDS}s") -> subprocess.Popen[str]:
+    """Start a process that ends in this way of ``tests.execution.endings``."""
     return subprocess.Popen(
         [sys.executable, "-m", endings.__name__, way, json.dumps(addresses()), timeout],
         cwd=ROOT,
@@ -61,11 +61,11 @@ def start(way: str, timeout: str = f"{PATIENCE}s") -> subprocess.Popen[str]:
     )
 
 
-def end(way: str, timeout: str = f"{PATIENCE}s") -> tuple[int, str]:
+def end(way: str, timeout: str = f"{NEVER_SECONDS}s") -> tuple[int, str]:
     """Return the exit status and the errors of such a process."""
     process = start(way, timeout)
     try:
-        _, errors = process.communicate(timeout=PATIENCE)
+        _, errors = process.communicate(timeout=STARTUP_PATIENCE)
     finally:
         process.kill()
     return process.returncode, errors
@@ -154,51 +154,6 @@ def test_store_that_stays_away_stops_no_end(server: Server) -> None:
     server.start()
 
 
-FINALIZATION = """
-import sys
-import threading
-from types import ModuleType
-from django_shedlock.mutexes import Mutex
-
-mutex, owned = Mutex(), threading.Event()
-
-def own():
-    with mutex:
-        owned.set()
-        threading.Event().wait()
-
-class Late:
-    def __del__(self, mutex=mutex):
-        try:
-            with mutex:
-                print("entered")
-        except RuntimeError as error:
-            print(error)
-
-threading.Thread(target=own, daemon=True).start()
-owned.wait()
-# The stopped thread's frames keep the globals of this module.
-sys.modules["other"] = other = ModuleType("other")
-other.late = Late()
-del other
-"""
-
-
-def test_mutex_of_a_stopped_thread_is_refused() -> None:
-    """Code that runs while the interpreter ends never waits for a stopped thread."""
-    # coverage has code of its own that runs then.
-    measuring = "COVERAGE_PROCESS_"
-    process = subprocess.run(
-        [sys.executable, "-c", FINALIZATION],
-        cwd=ROOT,
-        env={k: v for k, v in os.environ.items() if not k.startswith(measuring)},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
-    assert process.stdout == "A thread was stopped while it owned the mutex.\n"
-
-
 def test_only_locks_that_nobody_runs_under_are_released() -> None:
     """A lock that another thread is inside of goes on, with its heartbeat."""
     inside, done = threading.Event(), threading.Event()
@@ -208,12 +163,12 @@ def test_only_locks_that_nobody_runs_under_are_released() -> None:
         with hold("of a thread", lock_at_most_for="1h") as lock:
             held.append(lock)
             inside.set()
-            assert done.wait(PATIENCE)
+            wait_for(done.is_set)
 
     with locked_in_memory():
         thread = threading.Thread(target=run)
         thread.start()
-        assert inside.wait(PATIENCE)
+        wait_for(inside.is_set)
         left = hold("of this thread", lock_at_most_for="1h")
         left.__enter__()
         assert len(locks_held()) == 2
@@ -227,7 +182,11 @@ def test_only_locks_that_nobody_runs_under_are_released() -> None:
 
 
 def test_loop_that_stands_between_two_runs_keeps_its_locks() -> None:
-    """Its thread may run it again, and the body goes on."""
+    """
+    A loop that stands between two runs keeps its locks at the shutdown.
+
+    The thread may run the loop again, and the body goes on.
+    """
     stands, goes_on = threading.Event(), threading.Event()
     held: list[Lock] = []
 
@@ -243,14 +202,14 @@ def test_loop_that_stands_between_two_runs_keeps_its_locks() -> None:
             task = loop.create_task(body(inside, ends))
             loop.run_until_complete(inside.wait())
             stands.set()
-            assert goes_on.wait(PATIENCE)
+            wait_for(goes_on.is_set)
             ends.set()
             loop.run_until_complete(task)
 
     with locked_in_memory():
         thread = threading.Thread(target=run)
         thread.start()
-        assert stands.wait(PATIENCE)
+        wait_for(stands.is_set)
         shut_down()
         left = locks_held()
         goes_on.set()
@@ -286,12 +245,16 @@ def test_wrong_timeout_is_reported(
 
 
 def test_threads_end_after_the_work_that_is_due() -> None:
-    """They do what is due, keep what is due later, and start again for that."""
+    """
+    A timetable's thread ends after the due work, and keeps the later work.
+
+    A new thread starts if work is added, or if the threads are resumed.
+    """
     timetable, calls = Timetable("that ends", retries=False), []
     go_on = threading.Event()
 
     def wait() -> None:
-        assert go_on.wait(PATIENCE)
+        wait_for(go_on.is_set)
 
     timetable.add("first", wait)
     for key in "second", "third":
@@ -331,7 +294,7 @@ def test_work_for_a_thread_that_has_ended_is_done(
     monkeypatch.setattr(background, "_timetables", [earlier, later])
 
     def add() -> None:
-        assert asked.wait(PATIENCE)
+        wait_for(asked.is_set)
         earlier.add("ping", lambda: calls.append("ping"))
 
     later.add("loss", add)
@@ -358,7 +321,7 @@ def test_work_that_comes_while_its_thread_ends_is_done() -> None:
     calls: list[str] = []
 
     def wait() -> None:
-        assert go_on.wait(PATIENCE)
+        wait_for(go_on.is_set)
 
     timetable.add("first", wait)
     timetable.ask_to_end()
@@ -414,7 +377,7 @@ class SlowRelease:
 
         def wait(provider: MemoryLockProvider, lock: Lock, **options: Any) -> bool:
             self.begun.set()
-            assert self.go_on.wait(PATIENCE)
+            wait_for(self.go_on.is_set)
             return release(provider, lock, **options)
 
         monkeypatch.setattr(MemoryLockProvider, "release", wait)
@@ -424,14 +387,14 @@ async def held_until_cancelled(inside: asyncio.Event | None = None) -> None:
     async with ahold("job", lock_at_most_for="1h"):
         if inside is not None:
             inside.set()
-        await asyncio.sleep(PATIENCE)
+        await asyncio.sleep(NEVER_SECONDS)
 
 
 def test_release_outlasts_cancellations(
     settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A task that is cancelled again and again ends when its lock is released."""
-    settings.SHEDLOCK_EXIT_TIMEOUT = PATIENCE
+    settings.SHEDLOCK_EXIT_TIMEOUT = NEVER_SECONDS
     slow = SlowRelease(monkeypatch)
 
     async def cancel_often() -> None:
@@ -468,7 +431,7 @@ def test_release_that_takes_too_long_goes_on_in_the_background(
         task = asyncio.create_task(held_until_cancelled(inside))
         await inside.wait()
         task.cancel()
-        await asyncio.to_thread(slow.begun.wait, PATIENCE)
+        await asyncio.to_thread(wait_for, slow.begun.is_set)
         task.cancel()
         try:
             with pytest.raises(asyncio.CancelledError):
@@ -489,7 +452,7 @@ def test_release_in_a_cancelled_scope_of_anyio_keeps_no_core_busy(
     settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While a release waits, anyio does not cancel its task at each turn."""
-    settings.SHEDLOCK_EXIT_TIMEOUT = PATIENCE
+    settings.SHEDLOCK_EXIT_TIMEOUT = NEVER_SECONDS
     slow = SlowRelease(monkeypatch)
     cancelled: list[int] = []
 
@@ -505,7 +468,7 @@ def test_release_in_a_cancelled_scope_of_anyio_keeps_no_core_busy(
 
     async def turn() -> None:
         task = asyncio.create_task(hold_in_scope())
-        await asyncio.to_thread(slow.begun.wait, PATIENCE)
+        await asyncio.to_thread(wait_for, slow.begun.is_set)
         for _ in range(100):
             await asyncio.sleep(0)
         slow.go_on.set()
@@ -525,7 +488,7 @@ def test_interrupt_while_releases_are_waited_for_ends_the_rest_in_order(
     slow, asked = SlowRelease(monkeypatch), []
 
     def interrupt(timetable: Timetable, timeout: float) -> None:
-        assert slow.begun.wait(PATIENCE)
+        wait_for(slow.begun.is_set)
         raise KeyboardInterrupt
 
     def send(**kwargs: object) -> None:
@@ -552,7 +515,11 @@ def test_interrupt_while_releases_are_waited_for_ends_the_rest_in_order(
 def test_acquisition_that_outlives_its_caller_is_taken_back(
     settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its lease begins with the answer, long after the lease that its caller knew."""
+    """
+    An acquisition that outlives its cancelled caller is released.
+
+    Its lease begins with the answer, after the lease that the caller knew.
+    """
     settings.SHEDLOCK_EXIT_TIMEOUT = 0
     begun, go_on, releases = threading.Event(), threading.Event(), []
     acquire, release = MemoryLockProvider.acquire, MemoryLockProvider.release
@@ -560,7 +527,7 @@ def test_acquisition_that_outlives_its_caller_is_taken_back(
     def wait(provider: MemoryLockProvider, lock: Lock) -> LockHolder | None:
         lock.lease_end = uptime() - 1
         begun.set()
-        assert go_on.wait(PATIENCE)
+        wait_for(go_on.is_set)
         return acquire(provider, lock)
 
     def note(provider: MemoryLockProvider, lock: Lock, **options: Any) -> bool:
@@ -572,7 +539,7 @@ def test_acquisition_that_outlives_its_caller_is_taken_back(
 
     async def cancel() -> None:
         task = asyncio.create_task(held_until_cancelled())
-        await asyncio.to_thread(begun.wait, PATIENCE)
+        await asyncio.to_thread(wait_for, begun.is_set)
         while not task.done():  # the first one lets it wait for the answer
             task.cancel()
             await asyncio.sleep(0.001)
@@ -596,7 +563,7 @@ def test_cancelled_acquisition_that_fails_is_taken_back(
 
     def fail(provider: MemoryLockProvider, lock: Lock) -> None:
         begun.set()
-        assert go_on.wait(PATIENCE)
+        wait_for(go_on.is_set)
         assert acquire(provider, lock) is None
         raise RuntimeError("the answer can't be read")
 
@@ -604,7 +571,7 @@ def test_cancelled_acquisition_that_fails_is_taken_back(
 
     async def cancel() -> None:
         task = asyncio.create_task(held_until_cancelled())
-        await asyncio.to_thread(begun.wait, PATIENCE)
+        await asyncio.to_thread(wait_for, begun.is_set)
         task.cancel()
         go_on.set()
         with pytest.raises(asyncio.CancelledError):

@@ -62,7 +62,7 @@ def shown(*args: str, name: str = "nightly", stream: Any, **options: Any) -> str
 )
 def test_held_lock(stream: Any, args: list[str]) -> None:
     """At a terminal or with -v 2, one line says who holds it and where to look."""
-    lock = take(name="nightly")
+    lock = take("nightly")
     assert shown(*args, stream=stream) == (
         f"Skipped. Lock 'nightly': held by {lock.locked_by}. {SHOW.format('nightly')}"
     )
@@ -70,13 +70,13 @@ def test_held_lock(stream: Any, args: list[str]) -> None:
 
 @pytest.mark.parametrize("args", [[], ["-v", "1"]])
 def test_nobody_looks(args: list[str]) -> None:
-    """Without a terminal nothing is printed: cron would mail it."""
+    """Without a terminal, a skip prints nothing, so that cron sends no mail."""
     with held_elsewhere("nightly"):
         assert shown(*args, stream=io.StringIO()) == ""
 
 
 def test_command_that_runs() -> None:
-    """It says nothing."""
+    """A command that is not skipped prints no line."""
     assert shown("-v", "3", stream=Terminal()) == ""
 
 
@@ -112,7 +112,7 @@ def test_name_and_provider(settings: Any) -> None:
 
 
 def test_command_that_code_calls() -> None:
-    """It is not what a person waits for, so it prints nothing."""
+    """A skipped command that code calls prints nothing."""
     stream = Terminal()
     with only_jobs_of(), held_elsewhere("nightly"):
         call_command(scheduler_lock("nightly")(Nightly)(), stderr=stream, verbosity=3)
@@ -153,9 +153,13 @@ def test_refusal_of_a_lock_without_a_lease() -> None:
 
 
 def test_shedlock_run() -> None:
-    """Its line is the same, and leads to --force."""
+    """
+    With -v 2, a skipped ``shedlock run`` prints who holds the lock.
+
+    For a tick that has run, the line suggests ``--force``.
+    """
     run = ("run", "job", "-v", "2", "--schedule", DAILY["schedule"], "--", *sh("exit"))
-    lock = take(name="job")
+    lock = take("job")
     held = f"Skipped. Lock 'job': held by {lock.locked_by}. {SHOW.format('job')}"
     assert call(*run) == (0, "", held)
     lock.release()
@@ -171,7 +175,7 @@ def test_real_terminal(tmp_path: Path) -> None:
     """A locked command and ``shedlock run`` say it there, without -v."""
     project = NestedProject(tmp_path)
     project.lock("outer", name="job")
-    lock = take(name="job")
+    lock = take("job")
     held = f"Skipped. Lock 'job': held by {lock.locked_by}. {SHOW.format('job')}"
     manage = [sys.executable, "-m", "django"]
     for command in (["outer", "exit 1"], ["shedlock", "run", "job", "--", "false"]):

@@ -32,7 +32,7 @@ from django_shedlock.testing import held_elsewhere, locked_in_memory
 from tests.support.jobs import only_jobs_of
 from tests.support.locks import Broken, take
 from tests.support.threads import run_threads
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import NEVER_SECONDS
 
 HOUR = timedelta(hours=1)
 MEMORY = {"BACKEND": "django_shedlock.providers.memory.MemoryLockProvider"}
@@ -248,12 +248,16 @@ def test_child_is_refused(
 
 
 def test_child_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its parent may wait for it, so the lock would not become free."""
+    """
+    A child process is refused its parent's lock at once, even with wait=.
+
+    The parent may wait for the child, so the lock would not become free.
+    """
     monkeypatch.setenv(HELD_BY_VARIABLE, take().locked_by)
     with pytest.raises(CommandError):
-        by_command_line(command(wait=PATIENCE * 10))
+        by_command_line(command(wait=NEVER_SECONDS * 10))
     with pytest.raises(CommandError):
-        Job("job", anote, options={"wait": PATIENCE * 10}).start()
+        Job("job", anote, options={"wait": NEVER_SECONDS * 10}).start()
 
 
 def test_other_skips_of_children(
@@ -271,7 +275,11 @@ def test_other_skips_of_children(
 
 
 def test_thread_of_an_own_command(caplog: pytest.LogCaptureFixture) -> None:
-    """It never re-enters either, so its skip says whose lock it is."""
+    """
+    A command in a thread skips the lock that the same process holds.
+
+    The log says that the process belongs to the run which holds the lock.
+    """
     caplog.set_level(logging.INFO)
     inner = command()
 
@@ -285,7 +293,11 @@ def test_thread_of_an_own_command(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_other_lock_of_this_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its parent's lock is one of another provider: a usual skip."""
+    """
+    A child process may acquire a lock of the same name in another provider.
+
+    If that lock is held, the skip is a usual one.
+    """
     monkeypatch.setenv(HELD_BY_VARIABLE, take().locked_by)
     with override_settings(SHEDLOCK_PROVIDERS={"default": MEMORY, "other": MEMORY}):
         by_command_line(command(provider="other"))
@@ -305,7 +317,11 @@ def test_lock_that_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_lock_that_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its run is over, so nobody waits for this process: a usual skip."""
+    """
+    A child process skips the kept lock of a run that is over.
+
+    Nobody waits for that process, so the skip is a usual one.
+    """
     lock = take(lock_at_least_for=timedelta(minutes=1))
     lock.release()
     monkeypatch.setenv(HELD_BY_VARIABLE, lock.locked_by)
@@ -314,7 +330,11 @@ def test_lock_that_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_tick_that_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So is one whose tick an ancestor has run, and it is refused while that runs."""
+    """
+    A child process skips a tick that its ancestor has run.
+
+    While the ancestor still runs the tick, the child is refused.
+    """
     seen: list[str] = []
 
     def body() -> None:
@@ -343,7 +363,11 @@ def test_tick_that_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_holder_that_is_inherited(
     monkeypatch: pytest.MonkeyPatch, holder: LockHolder, is_inherited: bool
 ) -> None:
-    """It is a whole identity, of a run that goes on."""
+    """
+    A holder is inherited if the environment names it and its run goes on.
+
+    The environment must contain the holder's whole identity.
+    """
     monkeypatch.setenv(HELD_BY_VARIABLE, "older  ours ")
     assert holder.is_inherited is is_inherited
     assert ("belongs to" in holder.reason) is is_inherited

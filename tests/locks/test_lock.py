@@ -33,9 +33,9 @@ from django_shedlock.signals import lock_lost, lock_released
 from django_shedlock.testing import force_release, is_held, locked_in_memory
 from django_shedlock.testing.contract.harness import force_extend
 from tests.support.leases import end_lease, end_own_count
-from tests.support.locks import MINUTE, configure, status_of, take_from
+from tests.support.locks import MINUTE, configure, status_of, take
 from tests.support.processes import Parent, worker
-from tests.support.threads import running_threads
+from tests.support.threads import meeting_of, run_threads, running_threads
 from tests.support.waiting import PATIENCE, wait_for
 
 HOUR = timedelta(hours=1)
@@ -49,7 +49,7 @@ def in_memory() -> Iterator[None]:
 
 @pytest.fixture
 def lock() -> Lock:
-    return take_from(get_provider(), configure("job"))
+    return take(configure("job"))
 
 
 @pytest.fixture
@@ -85,14 +85,14 @@ def test_remaining_counts_from_before_the_store_was_asked(
         return real(self, lock)
 
     monkeypatch.setattr(MemoryLockProvider, "acquire", slow_take)
-    lock = take_from(get_provider(), configure("job"))
+    lock = take(configure("job"))
     assert lock.remaining() <= MINUTE - timedelta(milliseconds=50)
 
 
 def test_extension_counts_from_before_the_store_was_asked(
     lock: Lock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So it is with a slow answer to extend()."""
+    """An extension counts from before the store is asked, even with a slow answer."""
     real = MemoryLockProvider.extend
 
     def slow_extend(self: MemoryLockProvider, *arguments: Any, **how: Any) -> bool:
@@ -176,7 +176,7 @@ def test_two_threads_release_one_after_the_other(
     def release(self: MemoryLockProvider, lock: Lock, **options: Any) -> bool:
         calls.append(lock)
         begun.set()
-        assert go_on.wait(PATIENCE)
+        wait_for(go_on.is_set)
         if first_fails and len(calls) == 1:
             fail()
         return real(self, lock, **options)
@@ -191,7 +191,7 @@ def test_two_threads_release_one_after_the_other(
     monkeypatch.setattr(lock, "_releasing", queue)
     monkeypatch.setattr(MemoryLockProvider, "release", release)
     with running_threads(1, try_to_release):
-        assert begun.wait(PATIENCE)
+        wait_for(begun.is_set)
         with running_threads(1, try_to_release):
             wait_for(lambda: queue.asked == 2)
             go_on.set()
@@ -204,7 +204,7 @@ def test_two_threads_release_one_after_the_other(
 def test_loss_is_told_though_the_release_fails(
     lock: Lock, lost: list[Lock], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody else would tell it, if the store is away at the end, too."""
+    """A lost lock is reported although its release fails."""
     end_lease(lock)
     monkeypatch.setattr(MemoryLockProvider, "release", fail)
     with pytest.raises(LockProviderError):
@@ -234,7 +234,7 @@ def test_unanswered_release_of_our_own_is_no_loss(
 def test_release_of_a_taken_lock_is_a_loss(lock: Lock, lost: list[Lock]) -> None:
     """Who finds at the end that another one has the lock is told so."""
     end_lease(lock)
-    other = take_from(get_provider(), configure("job"))
+    other = take(configure("job"))
     assert not lock.release()
     assert lost == [lock]
     assert other.is_active
@@ -242,7 +242,7 @@ def test_release_of_a_taken_lock_is_a_loss(lock: Lock, lost: list[Lock]) -> None
 
 def test_extend_without_a_duration_takes_the_configured_one() -> None:
     """extend() alone gives the lease its full length again."""
-    lock = take_from(get_provider(), configure("job", HOUR))
+    lock = take(configure("job", HOUR))
     end_own_count(lock)
     lock.extend()
     assert HOUR / 2 < lock.remaining() <= HOUR
@@ -265,7 +265,11 @@ def test_extension_keeps_at_least_unless_it_is_given(lock: Lock) -> None:
 
 @pytest.mark.parametrize("at_least", ["-1s", "soon", "2h"])
 def test_bad_at_least_of_an_extension_names_the_lock(lock: Lock, at_least: str) -> None:
-    """It is refused before the store is asked, and so is one beyond the lease."""
+    """
+    A bad lock_at_least_for of an extension is refused before the store is asked.
+
+    A value longer than the lease is refused too.
+    """
     before = lock.remaining()
     with pytest.raises(InvalidLockConfiguration, match="'job'.*lock_at_least_for"):
         lock.extend("1h", lock_at_least_for=at_least)
@@ -295,7 +299,7 @@ def test_store_that_fails_to_extend_loses_nothing(
 def test_extend_of_a_taken_lock_is_a_loss(lock: Lock, lost: list[Lock]) -> None:
     """LockLost says who lost what, and the release after it is harmless."""
     force_release("job")
-    other = take_from(get_provider(), configure("job"))
+    other = take(configure("job"))
     with pytest.raises(LockLost, match=f"'job' can't be extended: {lock.locked_by}"):
         lock.extend()
     assert lost == [lock]
@@ -331,7 +335,7 @@ def test_expired_lease_is_lost_if_the_store_is_silent(
 
 
 def test_what_was_lost_stays_lost(lock: Lock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others were told: a store that answers again brings nothing back."""
+    """A lost lock stays lost, even if the store answers again."""
     end_own_count(lock)
     with monkeypatch.context() as down, pytest.raises(LockLost):
         down.setattr(MemoryLockProvider, "extend", fail)
@@ -365,7 +369,7 @@ def test_released_lock_can_do_nothing_but_is_not_lost(
 ) -> None:
     """After its own release a holder is refused, without a false alarm."""
     lock.release()
-    take_from(get_provider(), configure("job"))
+    take(configure("job"))
     with caplog.at_level(logging.WARNING), pytest.raises(LockLost, match="'job'"):
         STEPS[step](lock)
     assert (lost, lock.is_lost, caplog.text) == ([], False, "")
@@ -374,7 +378,7 @@ def test_released_lock_can_do_nothing_but_is_not_lost(
 def test_taken_lock_is_lost_at_the_next_step(lock: Lock, lost: list[Lock]) -> None:
     """The next extension tells the holder of a taken lock that it is lost."""
     force_release("job")
-    take_from(get_provider(), configure("job"))
+    take(configure("job"))
     with pytest.raises(LockLost, match="'job'"):
         lock.extend()
     assert lost == [lock]
@@ -386,17 +390,17 @@ def test_token_that_is_not_known_is_not_that_of_another(
     """Where the acquisition has not told it, a later holder's token is none of ours."""
     lock.known_token = None
     force_release("job")
-    take_from(get_provider(), configure("job"))
+    take(configure("job"))
     with pytest.raises(LockLost, match="'job'"):
         _ = lock.fencing_token
     assert lost == [lock]
 
 
 def test_token_that_is_known_stays_the_locks_own(lock: Lock) -> None:
-    """It is lower than the next one's, which is what tokens are for."""
+    """A lock keeps its fencing token, which is lower than the next lock's token."""
     token = lock.fencing_token
     force_release("job")
-    other = take_from(get_provider(), configure("job"))
+    other = take(configure("job"))
     assert lock.fencing_token == token < other.fencing_token
 
 
@@ -431,7 +435,7 @@ def test_fencing_token_is_read_once(
 def test_end_of_a_body_waits_until_its_loss_is_told(
     lock: Lock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Or the process might end before its log says so."""
+    """The release of a lost lock waits until the receivers of lock_lost have ended."""
     monkeypatch.setattr(Lock, "receivers_timeout_seconds", 60)
     begun, told = threading.Event(), []
 
@@ -442,7 +446,7 @@ def test_end_of_a_body_waits_until_its_loss_is_told(
         told.append(lock)
 
     with lost_in_another_thread(lock, receiver):
-        assert begun.wait(PATIENCE)
+        wait_for(begun.is_set)
         assert not lock.release()
         assert told == [lock]
 
@@ -459,7 +463,7 @@ def test_end_of_a_body_does_not_wait_for_ever(
         end.wait(PATIENCE)
 
     with lost_in_another_thread(lock, receiver) as heartbeat:
-        assert begun.wait(PATIENCE)
+        wait_for(begun.is_set)
         assert not lock.release()
         assert heartbeat.is_alive()
         end.set()
@@ -483,19 +487,15 @@ def lost_in_another_thread(
 
 def test_loss_is_told_once_however_many_see_it(lock: Lock, lost: list[Lock]) -> None:
     """The heartbeat, the body and the release may all see that the lock is lost."""
-    barrier = threading.Barrier(8)
+    meeting = meeting_of(8)
     woken: list[int] = []
 
     def declare() -> None:
-        barrier.wait(PATIENCE)
+        meeting.wait()
         lock.declare_lost()
 
     with lock.watched_by(lambda: woken.append(1)):
-        threads = [threading.Thread(target=declare) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        run_threads(8, declare, meeting)
     assert (lost, woken) == ([lock], [1])
 
 
@@ -560,7 +560,7 @@ def test_event_loop_goes_on_while_a_release_waits_for_another(
     def release(self: MemoryLockProvider, lock: Lock, **options: Any) -> bool:
         calls.append(lock)
         begun.set()
-        assert go_on.wait(PATIENCE)
+        wait_for(go_on.is_set)
         return real(self, lock, **options)
 
     async def main() -> bool:
@@ -573,7 +573,7 @@ def test_event_loop_goes_on_while_a_release_waits_for_another(
     monkeypatch.setattr(lock, "_releasing", queue)
     monkeypatch.setattr(MemoryLockProvider, "release", release)
     with running_threads(1, lock.release):
-        assert begun.wait(PATIENCE)
+        wait_for(begun.is_set)
         assert not asyncio.run(main())
     assert calls == [lock]
     assert not is_held("job")

@@ -24,7 +24,7 @@ HOUR = timedelta(hours=1)
 def test_identity_of_a_pause_tells_who_and_why(
     operator: str, reason: str, parsed: Pause
 ) -> None:
-    """It is one line of printable text, and no two pauses have the same."""
+    """The identity of a pause is a unique, printable line with operator and reason."""
     identity = Pause(operator, reason).identity()
     assert identity != Pause(operator, reason).identity()
     assert identity.isprintable()
@@ -43,6 +43,6 @@ def test_identity_of_a_pause_fits_its_column() -> None:
 
 
 def test_other_holders_are_no_pauses() -> None:
-    """Neither a job's identity nor that of another program."""
+    """Pause.parse() returns None for the identities of other holders."""
     assert Pause.parse("web-1:7:a") is None
     assert Pause.parse("") is None

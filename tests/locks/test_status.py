@@ -43,19 +43,19 @@ def status(state: LockState, clock: datetime = NOON) -> LockStatus:
     "state", [LockState.HELD_AT_LEAST, LockState.EXPIRED, LockState.FREE]
 )
 def test_job_that_does_not_run_is_overdue(state: LockState) -> None:
-    """Also one whose lock lock_at_least_for keeps, or whose worker died."""
+    """A job that does not run is overdue, even if its lock is kept or expired."""
     assert status(state).overdue_since(GRACE) == NOON - timedelta(days=1, hours=4)
 
 
 @pytest.mark.parametrize("state", [LockState.RUNNING, LockState.PAUSED])
 def test_job_that_runs_or_is_paused_is_not_overdue(state: LockState) -> None:
-    """It may succeed yet; if it never ends, it takes too long. A pause is wanted."""
+    """A job that runs or is paused is not overdue."""
     assert status(state).overdue_since(GRACE) is None
 
 
 @pytest.mark.parametrize("state", LockState)
 def test_job_that_runs_after_its_next_tick_skips_it(state: LockState) -> None:
-    """It is told since which tick it runs, after the grace."""
+    """A job that still runs reports its own tick once the next tick is overdue."""
     tick = NOON - timedelta(days=2, hours=4)
     expected = tick if state is LockState.RUNNING else None
     next_tick = tick + timedelta(days=1)
@@ -66,7 +66,7 @@ def test_job_that_runs_after_its_next_tick_skips_it(state: LockState) -> None:
 
 
 def test_clock_without_a_zone_is_in_the_projects() -> None:
-    """With USE_TZ = False the ticks are the same instants."""
+    """With USE_TZ = False the store's clock is in the project's time zone."""
     local = datetime(2026, 3, 2, 6)
     with override_settings(USE_TZ=False, TIME_ZONE="America/Chicago"):
         found = status(LockState.FREE, clock=local)
@@ -148,7 +148,7 @@ def test_body_whose_end_nobody_knows_may_still_run(
 def test_run_was_released_by_its_own_acquisition(
     state: JobState, expected: bool
 ) -> None:
-    """Else somebody else accounted for it, or another run is the last one."""
+    """was_released_by() is true only for the last run that its own release ended."""
     assert state.was_released_by("a") is expected
 
 

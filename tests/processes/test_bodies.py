@@ -37,7 +37,7 @@ from tests.support.locks import state
 from tests.support.processes import Parent, worker
 from tests.support.runs import is_alive
 from tests.support.threads import threads_named
-from tests.support.waiting import PATIENCE, wait_for
+from tests.support.waiting import PATIENCE, patience, wait_for
 
 pytestmark = [pytest.mark.once, pytest.mark.django_db(transaction=True)]
 
@@ -81,14 +81,14 @@ def leave(code: object) -> NoReturn:
 def test_body_that_exits(
     capfd: pytest.CaptureFixture[str], code: object, status: int
 ) -> None:
-    """Its status is that of any process of Python, and so is what it prints."""
+    """A body that exits has the exit status and the output of any Python process."""
     assert status_of(lambda: leave(code)) == status
     assert capfd.readouterr().err == ("no disk\n" if code == "no disk" else "")
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_body_that_fails_is_logged(child_log: Path, error: type[BaseException]) -> None:
-    """Nobody else would show its error."""
+    """A body that fails is logged with its exception."""
 
     def fail() -> None:
         raise error("no disk")
@@ -140,7 +140,7 @@ def terminate_itself() -> None:
 
 
 def test_signal_within_a_deallocator(tmp_path: Path) -> None:
-    """It ends the body all the same, which tidies up and releases its lock."""
+    """A signal within a deallocator still ends the body, which releases its lock."""
 
     def body() -> None:
         with hold("job"):
@@ -161,7 +161,7 @@ def test_signal_within_a_deallocator(tmp_path: Path) -> None:
 def test_other_errors_of_deallocators_are_reported(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """As the process would have reported them that is forked."""
+    """Other errors of a child's deallocators reach the inherited unraisable hook."""
 
     def report(unraisable: Any) -> None:
         (tmp_path / "report").write_text(repr(unraisable.exc_value))
@@ -219,7 +219,7 @@ def test_random_numbers_differ(capfd: pytest.CaptureFixture[str]) -> None:
 def test_standard_input_is_empty(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It belongs to the parent. What the body starts does not read it either."""
+    """The standard input of a body, and of what it starts, is empty."""
     reader, writer = os.pipe()
     os.write(writer, b"of the parent\n")
     os.close(writer)
@@ -241,7 +241,7 @@ def test_standard_input_is_empty(
 
 
 def test_signals_of_the_child_do_not_wake_its_parent() -> None:
-    """They share a pipe, unless the child lets go of it."""
+    """A signal to the child writes nothing into the wakeup pipe of its parent."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     former = signal.set_wakeup_fd(writer)
@@ -265,7 +265,7 @@ def test_children_share_no_connection() -> None:
 def test_children_share_no_connection_of_a_cache(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One that can't be closed keeps no body from its work."""
+    """A child drops a cache connection that it shares, even if closing it fails."""
     closed = []
 
     def close(cache: BaseCache) -> NoReturn:
@@ -297,7 +297,7 @@ def test_threads_of_a_body_are_waited_for(tmp_path: Path) -> None:
     file, done = tmp_path / "done", threading.Event()
 
     def finish() -> None:
-        assert done.wait(PATIENCE)
+        wait_for(done.is_set)
         file.touch()
 
     def body() -> None:
@@ -318,7 +318,7 @@ def test_async_body_of_a_process_that_was_async(tmp_path: Path) -> None:
         return connections["default"]
 
     async def body() -> None:
-        async with asyncio.timeout(PATIENCE):
+        async with patience():
             await sync_to_async(file.touch)()
 
     of_its_thread = asyncio.run(sync_to_async(connect)())
@@ -331,7 +331,7 @@ def test_async_body_of_a_process_that_was_async(tmp_path: Path) -> None:
 def test_signal_ends_the_wait_for_a_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise only SIGKILL would."""
+    """SIGTERM ends the process of a body that waits for its thread."""
     ready = tmp_path / "ready"
     wait_for_threads = threading._shutdown  # type: ignore[attr-defined]
 
@@ -354,7 +354,7 @@ def test_signal_ends_the_wait_for_a_thread(
 
 
 def test_all_that_a_body_started_is_ended(tmp_path: Path) -> None:
-    """Its process may have ended; the rest of its group has the same time to end."""
+    """SIGKILL reaches what a body started, even if the body's process has ended."""
     file = tmp_path / "pid"
 
     def body() -> None:

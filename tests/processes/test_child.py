@@ -209,7 +209,7 @@ def test_child_is_as_if_a_shell_had_started_it(interpreter: InterpreterRunner) -
 def test_script_without_its_interpreter(
     runner: Runner, tmp_path: Path, has_path: bool
 ) -> None:
-    """It is a shell's script, as everywhere else."""
+    """A script without an interpreter line runs in a shell."""
     script = tmp_path / "script"
     script.write_text('echo "$0: $*"\n')
     script.chmod(stat.S_IRWXU)

@@ -24,7 +24,7 @@ from tests.support.commands import run
 from tests.support.locks import state
 from tests.support.paths import ROOT
 from tests.support.runs import is_alive
-from tests.support.waiting import PATIENCE, wait_for
+from tests.support.waiting import NEVER_SECONDS, PATIENCE, STARTUP_PATIENCE, wait_for
 
 pytestmark = [pytest.mark.each_store, pytest.mark.django_db(transaction=True)]
 
@@ -32,9 +32,9 @@ HOSTS = 3
 LEASE = timedelta(seconds=3)
 STEADY_LEASE = timedelta(seconds=9)
 """One that a busy machine does not let end."""
-LONG_LEASE = timedelta(seconds=PATIENCE)
+LONG_LEASE = timedelta(seconds=NEVER_SECONDS)
 """One that ends after a test has given up."""
-AT_ONCE_SECONDS = PATIENCE / 4
+AT_ONCE_SECONDS = NEVER_SECONDS / 4
 """Enough for a busy machine, and much shorter than the long lease."""
 SETTINGS = """
 from datetime import timedelta
@@ -171,7 +171,7 @@ class Project:
         lines = file.read_text().splitlines() if file.exists() else []
         return [int(line.split()[1]) for line in lines if line.startswith(word)]
 
-    def next_daemon(self, number: int, timeout: float = PATIENCE) -> int:
+    def next_daemon(self, number: int, timeout: float = STARTUP_PATIENCE) -> int:
         """Wait until that many daemons have begun; return the last one's process id."""
         wait_for(lambda: len(self.noted("begins")) >= number, timeout)
         begun = self.noted("begins")

@@ -80,7 +80,11 @@ def test_command_that_has_ended() -> None:
 
 @pytest.mark.parametrize("has_group", [True, False])
 def test_command_tidies_up(has_group: bool) -> None:
-    """It gets SIGTERM, even if it is stopped, and nobody waits longer than it takes."""
+    """
+    The guard sends SIGTERM to a command, even if the command is stopped.
+
+    The guard waits no longer than the command takes to tidy up.
+    """
     command = subprocess.Popen(
         ["sh", "-c", "trap 'exit 5' TERM; echo; while :; do sleep 0.05; done"],
         stdout=subprocess.PIPE,
@@ -98,7 +102,7 @@ def test_command_tidies_up(has_group: bool) -> None:
 
 
 def test_command_that_does_not_end_is_killed() -> None:
-    """After ``--kill-after`` there is no more asking."""
+    """The guard kills a command that does not end within ``--kill-after``."""
     command = subprocess.Popen(
         ["sh", "-c", "trap '' TERM; echo; while :; do sleep 0.05; done"],
         stdout=subprocess.PIPE,

@@ -39,7 +39,7 @@ def test_jitter_comes_before_the_lock(runner: Runner) -> None:
 
 
 def test_command_runs_after_the_jitter(runner: Runner) -> None:
-    """It is only later."""
+    """With ``--jitter`` the command runs after a pause."""
     runner.prepare.append(tell_of_pauses)
     assert runner.run("job", "--jitter", "10ms", *sh("echo ran"))[:2] == (
         0,

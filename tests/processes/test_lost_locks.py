@@ -56,6 +56,59 @@ time.sleep(600)
 pytestmark = [pytest.mark.once, pytest.mark.django_db(transaction=True)]
 
 
+def test_lease_that_is_over_before_the_command() -> None:
+    """Who learns too late that the lock is lost does not run the command."""
+
+    def end_lease(*, lock: Lock, **kwargs: Any) -> None:
+        LockRecord.objects.update(lock_until=DatabaseNow())
+        end_own_count(lock)
+
+    lock_acquired.connect(end_lease)
+    try:
+        with pytest.raises(CommandError, match="'job'.*did not run") as caught:
+            run("run", "job", "--", "false")
+    finally:
+        lock_acquired.disconnect(end_lease)
+    assert caught.value.returncode == 123
+
+
+@pytest.mark.parametrize("lose", [Lock.declare_lost, end_own_count])
+def test_lock_that_is_lost_while_the_command_starts(
+    runner: Runner, lose: Callable[[Lock], None]
+) -> None:
+    """The command is ended before it has done anything, however the loss is known."""
+    runner.prepare.append(partial(lose_the_lock_while_it_starts, lose))
+    status, out, _ = runner.run("job", "--kill-after", "1h", *sh("sleep 600; echo ran"))
+    assert (status, out) == (123, "")
+    assert LockRun.objects.get().outcome == "lost"
+
+
+def test_lock_that_is_lost_before_the_command_starts() -> None:
+    """The command does not start, whatever the receivers have taken their time for."""
+
+    def lose(*, lock: Lock, **kwargs: Any) -> None:
+        passed_on = RunSignals.passed_on
+
+        @contextmanager
+        def losing(signals: RunSignals) -> Iterator[None]:
+            with passed_on(signals):
+                lock.declare_lost()
+                yield
+
+        patch.setattr(RunSignals, "passed_on", losing)
+
+    lock_acquired.connect(lose)
+    try:
+        with (
+            pytest.MonkeyPatch.context() as patch,
+            pytest.raises(CommandError, match="no longer held") as caught,
+        ):
+            run("run", "job", "--", "touch", "/no/such/folder/file")
+    finally:
+        lock_acquired.disconnect(lose)
+    assert caught.value.returncode == 123
+
+
 def test_lock_is_held_while_the_child_runs(quick: Runner) -> None:
     """The lock is kept alive for longer than its lease, and then released."""
     running = quick.start("job", *sh("echo begun; read end"))
@@ -145,7 +198,7 @@ def test_loss_is_written_while_the_child_still_tidies_up(quick: Runner) -> None:
 
 
 def test_child_that_does_not_end_is_killed(quick: Runner) -> None:
-    """After ``--kill-after`` there is no more asking."""
+    """A child that ignores SIGTERM is killed after ``--kill-after``."""
     script = "trap '' TERM; echo $$; while :; do sleep 0.1; done"
     running = quick.start("job", "--kill-after", "3s", *sh(script))
     child = int(first_line(running))
@@ -155,7 +208,7 @@ def test_child_that_does_not_end_is_killed(quick: Runner) -> None:
 
 
 def test_grandchild_that_does_not_end_is_killed(quick: Runner) -> None:
-    """That its parent has ended saves nothing that goes on without the lock."""
+    """A grandchild that ignores SIGTERM is killed, even if its parent has ended."""
     stubborn = "trap '' TERM; echo $$; exec sleep 600"
     running = quick.start("job", "--kill-after", "3s", *with_child(stubborn))
     grandchild = int(first_line(running))
@@ -187,7 +240,7 @@ def test_first_process_of_a_container_waits_for_orphans(quick: Runner) -> None:
 
 
 def test_daemon_goes_on(quick: Runner) -> None:
-    """It has left the command's group, and nobody looks for it."""
+    """A daemon that has left the command's group goes on after the lock is lost."""
     daemon = shlex.join([sys.executable, "-c", DAEMON])
     running = quick.start(
         "job", "--kill-after", "1s", *sh(f"{daemon} & exec sleep 600")
@@ -244,7 +297,7 @@ def test_guard_is_not_found_by_the_command(runner: Runner) -> None:
 
 
 def test_stopped_command_ends_as_well(quick: Runner) -> None:
-    """It could not tidy up while it is stopped, so it is continued."""
+    """A stopped command is continued when the lock is lost, so that it can tidy up."""
     script = "trap 'echo tidy; exit' TERM; echo $$; while :; do sleep 0.1; done"
     running = quick.start("job", "--kill-after", "1h", *sh(script))
     command = psutil.Process(int(first_line(running)))
@@ -253,56 +306,3 @@ def test_stopped_command_ends_as_well(quick: Runner) -> None:
     run("release", "job", "--force", "--reason", "test")
     assert first_line(running) == "tidy"
     assert running.wait(PATIENCE) == 123
-
-
-def test_lease_that_is_over_before_the_command() -> None:
-    """Who learns too late that the lock is lost does not run the command."""
-
-    def end_lease(*, lock: Lock, **kwargs: Any) -> None:
-        LockRecord.objects.update(lock_until=DatabaseNow())
-        end_own_count(lock)
-
-    lock_acquired.connect(end_lease)
-    try:
-        with pytest.raises(CommandError, match="'job'.*did not run") as caught:
-            run("run", "job", "--", "false")
-    finally:
-        lock_acquired.disconnect(end_lease)
-    assert caught.value.returncode == 123
-
-
-@pytest.mark.parametrize("lose", [Lock.declare_lost, end_own_count])
-def test_lock_that_is_lost_while_the_command_starts(
-    runner: Runner, lose: Callable[[Lock], None]
-) -> None:
-    """The command is ended before it has done anything, however the loss is known."""
-    runner.prepare.append(partial(lose_the_lock_while_it_starts, lose))
-    status, out, _ = runner.run("job", "--kill-after", "1h", *sh("sleep 600; echo ran"))
-    assert (status, out) == (123, "")
-    assert LockRun.objects.get().outcome == "lost"
-
-
-def test_lock_that_is_lost_before_the_command_starts() -> None:
-    """The command does not start, whatever the receivers have taken their time for."""
-
-    def lose(*, lock: Lock, **kwargs: Any) -> None:
-        passed_on = RunSignals.passed_on
-
-        @contextmanager
-        def losing(signals: RunSignals) -> Iterator[None]:
-            with passed_on(signals):
-                lock.declare_lost()
-                yield
-
-        patch.setattr(RunSignals, "passed_on", losing)
-
-    lock_acquired.connect(lose)
-    try:
-        with (
-            pytest.MonkeyPatch.context() as patch,
-            pytest.raises(CommandError, match="no longer held") as caught,
-        ):
-            run("run", "job", "--", "touch", "/no/such/folder/file")
-    finally:
-        lock_acquired.disconnect(lose)
-    assert caught.value.returncode == 123

@@ -83,7 +83,11 @@ def test_no_lock_for_the_parent(project: NestedProject) -> None:
 
 
 def test_shedlock_run_around_a_command_with_its_lock(project: NestedProject) -> None:
-    """Whatever its status would be for a skip."""
+    """
+    A command inside ``shedlock run`` with the same lock is refused with status 75.
+
+    ``--on-skip-exit`` does not change that.
+    """
     project.lock("inner", name="job")
     script = '$MANAGE inner "echo done"'
     options = ("--on-skip-exit", "3", "job")
@@ -111,7 +115,7 @@ def test_lock_of_a_grandparent(project: NestedProject) -> None:
 
 
 def test_same_name_in_another_namespace(project: NestedProject) -> None:
-    """It is another lock."""
+    """A lock of the same name in another namespace is another lock."""
     project.lock("inner", name="job")
     script = '$MANAGE inner "echo done"'
     project.settings["SHEDLOCK_NAMESPACE"] = "one"
@@ -124,7 +128,7 @@ def test_same_name_in_another_namespace(project: NestedProject) -> None:
 
 
 def test_entry_of_cronjobs(project: NestedProject) -> None:
-    """Its command was not called by ``manage.py``, but is what the process is for."""
+    """A child of a command that an entry of CRONJOBS calls is refused its lock."""
     project.lock("outer", name="job")
     project.lock("inner", name="job")
     project.settings["SHEDLOCK_NAMESPACE"] = "ours"
@@ -135,7 +139,7 @@ def test_entry_of_cronjobs(project: NestedProject) -> None:
 
 
 def test_job_that_an_operator_triggers(project: NestedProject) -> None:
-    """So is the job of ``shedlock trigger``."""
+    """A child of a job that ``shedlock trigger`` starts is refused the job's lock."""
     project.lock("inner", name="job")
     name = project.add_cronjob("outer", '$MANAGE inner "echo done"')
     project.settings["SHEDLOCK_CRONTAB"] = {
@@ -148,7 +152,7 @@ def test_job_that_an_operator_triggers(project: NestedProject) -> None:
 
 
 def test_trigger_inside_a_run(project: NestedProject) -> None:
-    """It says more than that the job is running."""
+    """``shedlock trigger`` inside a run of the same job names the ways out."""
     project.lock("inner", name="job")
     project.add_cronjob("inner", "echo done")
     command = ("sh", "-c", "$MANAGE shedlock trigger job")
@@ -189,7 +193,7 @@ def after_the_run(
 
 
 def test_child_that_outlives_the_run(project: NestedProject, tmp_path: Path) -> None:
-    """It inherits an identity that no lock has any more, so it runs as any other."""
+    """A child that outlives the run can acquire the run's lock."""
     project.lock("outer", name="job")
     child = '$MANAGE outer "echo done"'
     assert after_the_run(project, tmp_path, child, LockState.FREE) == "done\n"

@@ -43,7 +43,7 @@ from tests.support.runs import (
     send,
     sh,
 )
-from tests.support.waiting import PATIENCE, wait_for
+from tests.support.waiting import NEVER_SECONDS, PATIENCE, wait_for
 from tests.support.warm import Command
 
 pytestmark = [pytest.mark.once, pytest.mark.django_db(transaction=True)]
@@ -133,7 +133,7 @@ def test_command_does_not_outlive_an_exception(runner: Runner) -> None:
 
 
 def test_signal_just_before_a_wait_ends_it() -> None:
-    """It is not kept waiting until the next one."""
+    """A signal that comes just before a wait ends the wait."""
     signals = RunSignals()
     with signals.handled(), signals.passed_on():
         signal.raise_signal(signal.SIGTERM)
@@ -177,7 +177,11 @@ def test_run_in_another_thread() -> None:
 
 
 def test_child_that_has_ended_is_sent_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a terminal its id may be that of another process by then."""
+    """
+    A child that has ended is sent no signal.
+
+    Its process id may be that of another process by then.
+    """
     with closing(Child.of_program(["true"], kill_after=KILL_AFTER)) as child:
         pass
     child.leads_group = False
@@ -186,7 +190,7 @@ def test_child_that_has_ended_is_sent_nothing(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_another_part_of_the_process_may_wait_for_the_child() -> None:
-    """Its status is unknown, so it counts as a failure."""
+    """If other code has waited for a child, the child counts as failed."""
     with closing(Child.of_program(["true"], kill_after=KILL_AFTER)) as child:
         os.waitpid(child.pid, 0)
     assert child.status == 1
@@ -240,7 +244,7 @@ def test_signal_is_never_raised_in_a_statement() -> None:
 def test_signal_while_the_command_starts_is_for_the_command(
     runner: Runner, number: signal.Signals
 ) -> None:
-    """It is passed on as soon as there is a command, and nothing else is printed."""
+    """A signal that comes while the command starts is passed on to the command."""
     runner.prepare.append(partial(be_signalled_at_the_start, number))
     ended = runner.run("job", *sh("sleep 600; echo ran"))
     assert ended == (128 + number, "", "")
@@ -258,7 +262,7 @@ def test_second_signal_ends_at_once() -> None:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no alarm ring by itself."""
-    monkeypatch.setattr(RunSignals, "release_timeout_seconds", PATIENCE)
+    monkeypatch.setattr(RunSignals, "release_timeout_seconds", NEVER_SECONDS)
 
 
 def test_alarm_of_the_process_is_kept() -> None:
@@ -279,7 +283,7 @@ def test_alarm_of_the_process_is_kept() -> None:
 
 
 def test_alarm_does_not_outlive_the_release(patient: None) -> None:
-    """By default it would end this process."""
+    """The alarm that limits the release is off after the release."""
     signals = RunSignals()
     with signals.handled():
         with signals.passed_on():
@@ -289,7 +293,7 @@ def test_alarm_does_not_outlive_the_release(patient: None) -> None:
 
 
 def test_signal_that_came_too_late_for_the_command(patient: None) -> None:
-    """It limits the release, as one that comes after it."""
+    """A signal that comes too late for the command limits the release."""
     signals = RunSignals()
     with signals.handled():
         with signals.passed_on():
@@ -324,7 +328,7 @@ def test_signal_ends_a_release_that_hangs(runner: Runner) -> None:
 
 def test_second_signal_ends_a_release_that_hangs(runner: Runner) -> None:
     """A person who is in a hurry need not wait for the limit."""
-    runner.prepare += [hang_in_release, partial(release_within, 10 * PATIENCE)]
+    runner.prepare += [hang_in_release, partial(release_within, 10 * NEVER_SECONDS)]
     running = runner.start("job", "--", "true")
     assert first_line(running) == RELEASES
     running.terminate()

@@ -50,7 +50,7 @@ def test_held_lock_skips(runner: Runner) -> None:
 
 
 def test_waiting_for_a_held_lock(runner: Runner) -> None:
-    """With --wait the command runs as soon as the other one has ended."""
+    """With --wait the command runs as soon as the lock is released."""
     lock = take("job")
     runner.prepare.append(tell_of_pauses)
     waiting = runner.start("job", "--wait", "1h", *sh("echo ran"))
@@ -139,7 +139,7 @@ def test_wrong_options(args: tuple[str, str]) -> None:
 
 @pytest.mark.parametrize("command", [[], ["--"], ["--", ""], ["--", "", "argument"]])
 def test_missing_command(command: list[str]) -> None:
-    """Without a command the call is wrong."""
+    """``shedlock run`` without a command is refused."""
     with pytest.raises(CommandError, match="COMMAND"):
         run("run", "job", *command)
 
@@ -173,7 +173,7 @@ def test_ticks_of_several_schedules(runner: Runner) -> None:
 
 
 def test_time_zone_without_schedule_is_refused() -> None:
-    """It would have no effect, and nobody would notice."""
+    """``--time-zone`` without ``--schedule`` is refused, as it would have no effect."""
     with pytest.raises(CommandError, match="--time-zone needs a --schedule"):
         run("run", "job", "--time-zone", "Asia/Tokyo", "--", "true")
 
@@ -195,6 +195,6 @@ def test_force_runs_a_tick_again(runner: Runner) -> None:
 
 
 def test_force_does_not_disturb_a_running_command(runner: Runner) -> None:
-    """Not even by force does it run twice at a time."""
+    """``--force`` does not start a command whose lock is held."""
     take("nightly")
     assert runner.run("nightly", "--force", *sh("echo ran"))[:2] == (0, "")

@@ -85,7 +85,7 @@ def is_stopped(process: psutil.Process) -> bool:
 def test_command_reads_the_terminal(
     shell: Shell, command: list[str], before: str
 ) -> None:
-    """It may ask a person, also if its standard input is something else."""
+    """A command can read the terminal, even if its standard input is a pipe."""
     script = "echo ready; read line </dev/tty; echo got $line"
     shell.run([*command, *sh(script)], before=before)
     shell.read_until("ready")

@@ -40,7 +40,7 @@ from tests.support.runs import (
     sh,
     with_child,
 )
-from tests.support.waiting import PATIENCE, wait_for
+from tests.support.waiting import NEVER_SECONDS, PATIENCE, wait_for
 
 pytestmark = [pytest.mark.once, pytest.mark.django_db(transaction=True)]
 
@@ -58,7 +58,7 @@ def last_outcome(name: str = "job") -> tuple[str | None, int]:
 
 
 def wait_for_ever() -> None:
-    for _ in range(PATIENCE * 10):
+    for _ in range(NEVER_SECONDS * 10):
         time.sleep(0.1)
 
 
@@ -66,7 +66,7 @@ def wait_for_ever() -> None:
 
 
 def test_command_that_takes_too_long_is_ended(runner: Runner, tmp_path: Path) -> None:
-    """It gets SIGTERM, and its run has timed out with a status of its own."""
+    """A command that exceeds its time limit gets SIGTERM, and its run has timed out."""
     begun = tmp_path / "begun"
     runner.prepare.append(partial(reach_time_limits_at, begun))
     script = f"trap 'echo tidy; exit 3' TERM; : > {shlex.quote(str(begun))}; {LOOP}"
@@ -82,7 +82,7 @@ def test_command_that_takes_too_long_is_ended(runner: Runner, tmp_path: Path) ->
 
 
 def test_command_that_ends_well_after_its_limit_has_timed_out(runner: Runner) -> None:
-    """Its own status does not change that it took too long."""
+    """A command that exits with status 0 after its time limit has still timed out."""
     script = "trap 'exit 0' TERM; while :; do sleep 0.1; done"
     limits = ("--time-limit", "2s", "--kill-after", "1h")
     assert runner.run("job", *limits, *sh(script))[0] == TIMED_OUT
@@ -90,7 +90,7 @@ def test_command_that_ends_well_after_its_limit_has_timed_out(runner: Runner) ->
 
 
 def test_command_that_ignores_the_end_of_its_limit_is_killed(runner: Runner) -> None:
-    """With all that it has started."""
+    """A command that ignores SIGTERM at its time limit is killed with its children."""
     stubborn = "trap '' TERM; echo $PPID $$; while :; do sleep 0.1; done"
     limits = ("--time-limit", "2s", "--kill-after", "300ms")
     running = runner.start("job", *limits, *with_child(stubborn))
@@ -101,13 +101,13 @@ def test_command_that_ignores_the_end_of_its_limit_is_killed(runner: Runner) -> 
 
 
 def test_command_within_its_limit(runner: Runner) -> None:
-    """Its status and its outcome are its own."""
+    """A command that ends within its time limit keeps its status and its outcome."""
     assert runner.run("job", "--time-limit", "1h", *sh("exit 3")) == (3, "", "")
     assert last_outcome() == ("failed", 1)
 
 
 def test_limit_counts_from_the_start_of_the_command(runner: Runner) -> None:
-    """The jitter and the wait for the lock use none of it."""
+    """The time limit does not count the wait for the lock."""
     with hold("job", lock_at_most_for="1h") as lock:
         args = ("--wait", "1h", "--time-limit", "1h", *sh("echo ran"))
         runner.prepare.append(have_pauses_of_hours)
@@ -162,7 +162,7 @@ def test_wrong_time_limit(limit: str) -> None:
 
 
 def test_grace_is_no_option_any_more() -> None:
-    """Its name was that of the setting SHEDLOCK_GRACE, which is something else."""
+    """The option ``--grace`` is refused: SHEDLOCK_GRACE means something else."""
     with pytest.raises(CommandError, match="--grace"):
         run("run", "job", "--grace=1s", "--", "false")
 
@@ -184,7 +184,7 @@ class SlowBodies:
     async def awork(self) -> None:
         """Take too long, in a task."""
         self._begun.touch()
-        await asyncio.sleep(PATIENCE)
+        await asyncio.sleep(NEVER_SECONDS)
 
     def end_of(self, body: Callable[[], object]) -> Child:
         """Return the child of a body that its limit has ended."""
@@ -201,7 +201,11 @@ def slow(tmp_path: Path) -> SlowBodies:
 
 
 def test_body_that_takes_too_long_times_out(slow: SlowBodies, child_log: Path) -> None:
-    """Its own release says so, and its process ends like one that ``timeout`` ended."""
+    """
+    The run of a body that exceeds its time limit has timed out.
+
+    The process ends with the exit status of ``timeout``.
+    """
 
     def body() -> None:
         with hold("job"):
@@ -214,7 +218,7 @@ def test_body_that_takes_too_long_times_out(slow: SlowBodies, child_log: Path) -
 
 
 def test_async_body_that_takes_too_long_times_out(slow: SlowBodies) -> None:
-    """It is cancelled, which is not what the history says about its run."""
+    """The run of an async body that exceeds its time limit has timed out."""
 
     async def body() -> None:
         async with ahold("job"):
@@ -236,7 +240,7 @@ def test_async_job_that_takes_too_long_times_out(slow: SlowBodies) -> None:
 
 
 def test_body_that_catches_the_end_has_timed_out(slow: SlowBodies) -> None:
-    """Its own last word does not change that it took too long."""
+    """A body that catches the exit at its time limit has still timed out."""
 
     def body() -> None:
         with hold("job"), suppress(SystemExit):
@@ -289,13 +293,13 @@ def test_body_in_another_thread_has_timed_out(slow: SlowBodies) -> None:
     def work() -> None:
         with hold("job"):
             begun.set()
-            assert over.wait(PATIENCE)
+            wait_for(over.is_set)
 
     def body() -> None:
         thread = threading.Thread(target=work)
         thread.start()
         try:
-            assert begun.wait(PATIENCE)
+            wait_for(begun.is_set)
             slow.work()
         finally:
             over.set()
@@ -340,7 +344,11 @@ def test_limit_within_a_deallocator(slow: SlowBodies) -> None:
 
 
 def test_look_at_a_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its parent may wait until the limit is over, and then looks again and again."""
+    """
+    A parent may wait for a child until the child's time limit is over.
+
+    While the child is ending, the parent looks again and again.
+    """
 
     def body() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -25,7 +25,7 @@ from tests.support.locks import (
     force_release,
     pause,
     status_of,
-    take_from,
+    take,
     try_from,
 )
 
@@ -45,7 +45,7 @@ WRITTEN_BEFORE = {
 
 
 def test_entry_that_was_written_before_there_were_runs() -> None:
-    """It is read as one of a job of which nothing is known."""
+    """An entry from before runs were stored is read with an empty job state."""
     entry = Entry.from_json(json.dumps(WRITTEN_BEFORE))
     assert entry == OLD
     assert entry.job() == JobState()
@@ -89,7 +89,7 @@ def test_entry_is_read_as_it_was_written() -> None:
     ],
 )
 def test_value_that_is_none_of_a_lock(field: str, value: object) -> None:
-    """It is an error that says so, and no other one."""
+    """A wrong value in an entry raises ValueError, and no other error."""
     text = json.dumps({**WRITTEN_BEFORE, field: value})
     with pytest.raises(ValueError):  # noqa: PT011
         Entry.from_json(text)
@@ -112,7 +112,7 @@ def test_fields_of_a_newer_version_stay() -> None:
     """Whatever this version does with the lock, it writes them back."""
     locks = MemoryLockProvider("local")
     locks._entries["job"] = replace(Entry.free(0), others={"later": 1})
-    lock = take_from(locks, configure())
+    lock = take(configure(), locks)
     assert locks.extend(lock, MINUTE)
     locks.request_run("job", "alice", "again")
     asked_at = status_of(locks, "job").job.asked_at
@@ -121,7 +121,7 @@ def test_fields_of_a_newer_version_stay() -> None:
     assert locks.release(lock)
     locks.register("job", Schedule("@hourly", "UTC"))
     locks.note_unrecorded("job")
-    end_lease(take_from(locks, configure()))
+    end_lease(take(configure(), locks))
     assert force_release(locks, "job")
     locks.account_for_loss(lock, has_ended=True)
     assert locks.release(pause("job", locks))
@@ -142,8 +142,8 @@ class Changes:
 
     def __init__(self, locks: RefusesWrites):
         self._locks = locks
-        self._held = take_from(locks, configure("held"))
-        self._lost = take_from(locks, configure("lost"))
+        self._held = take(configure("held"), locks)
+        self._lost = take(configure("lost"), locks)
         self._lost.declare_lost()
         locks.request_run("held", "alice", "again")
 
@@ -205,7 +205,7 @@ def test_run_of_a_holder_that_is_not_ours() -> None:
 def test_instants_of_a_job_are_those_of_the_wall_clock() -> None:
     """In memory another clock ends the leases, which nobody else knows."""
     locks = MemoryLockProvider("local")
-    assert locks.release(take_from(locks, configure()))
+    assert locks.release(take(configure(), locks))
     job = status_of(locks, "job").job
     assert job.started_at is not None
     assert abs(job.started_at - datetime.now(UTC)) < 5 * MINUTE
@@ -239,9 +239,9 @@ def test_ticks_of_odd_instants(moment: datetime, expression: str, field: str) ->
 
 
 def test_outcome_that_a_newer_version_has() -> None:
-    """It is no success, so somebody has a look."""
+    """A job needs a look if only a newer version knows its outcome."""
     entry = replace(OLD, last_run="me", outcome="interrupted", failures=1)
     assert entry.status("job", SECONDS, NOON).needs_look
-    assert not entry.was_released_by(take_from(MemoryLockProvider("x"), configure()))
+    assert not entry.was_released_by(take(configure(), MemoryLockProvider("x")))
     assert entry.last_abandoned() is None
     assert entry.outcome not in set(RunOutcome)

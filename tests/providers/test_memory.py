@@ -19,14 +19,14 @@ from django_shedlock.testing import LockProviderContract
 from django_shedlock.testing.contract.ticks import configure_tick
 from tests.support.forks import forked, thread_inside
 from tests.support.leases import age_entry, end_lease
-from tests.support.locks import MINUTE, configure, status_of, take_from, try_from
+from tests.support.locks import MINUTE, configure, status_of, take, try_from
 
 
 class TestMemoryLockProvider(LockProviderContract):
     """The contract, without a database."""
 
     backend = MemoryLockProvider
-    examples = 80
+    examples_share = 1
 
     def end_lease(self, provider: LockProvider, lock: Lock) -> None:
         end_lease(lock)
@@ -50,9 +50,9 @@ class Repeating(MemoryLockProvider):
 
 
 def test_write_that_was_sent_again() -> None:
-    """It looks like that of another, but nothing is lost, and nothing done twice."""
+    """A write that is sent twice neither loses a lock nor releases it twice."""
     locks = Repeating("local")
-    lock = take_from(locks, configure(lock_at_least_for=MINUTE))
+    lock = take(configure(lock_at_least_for=MINUTE), locks)
     assert status_of(locks, "job").fencing_token == lock.fencing_token
     assert locks.release(lock)
     assert not locks.release(lock)
@@ -83,7 +83,7 @@ def test_tick_without_an_answer_is_run_later() -> None:
             assert silent.release(first, succeeded=False)
             assert from_text(locks._entries["job"].ticks).tick is None
     end_lease(second)
-    other = take_from(locks, configure())
+    other = take(configure(), locks)
     before = locks._entries["job"]
     assert not silent.release(second, succeeded=False)
     assert locks._entries["job"] == before
@@ -94,7 +94,7 @@ def test_tick_without_an_answer_is_run_later() -> None:
 def test_record_with_unreadable_ticks_is_not_acquired() -> None:
     """Nobody knows what is due, and a held lock stays held. Its holder releases it."""
     locks = MemoryLockProvider("local")
-    lock = take_from(locks, configure())
+    lock = take(configure(), locks)
     locks._entries["job"] = replace(locks._entries["job"], ticks="nonsense")
     with pytest.raises(LockProviderError, match="'job'.*can't be read"):
         try_from(locks, configure())
@@ -104,9 +104,9 @@ def test_record_with_unreadable_ticks_is_not_acquired() -> None:
 
 @pytest.mark.parametrize("text", ['{"tick": 5}', '{"schedule": 5}', '{"due_at": []}'])
 def test_ticks_that_are_no_texts_are_unreadable(text: str) -> None:
-    """They hide no other lock, and let no acquisition fail with another error."""
+    """Ticks that are not texts make a record unreadable, and hide no other lock."""
     locks = MemoryLockProvider("local")
-    take_from(locks, configure(name="other"))
+    take(configure(name="other"), locks)
     locks._entries["job"] = replace(locks._entries["other"], ticks=text)
     found = {status.name: bool(status.unreadable) for status in locks.statuses()}
     assert found == {"job": True, "other": False}
@@ -115,9 +115,9 @@ def test_ticks_that_are_no_texts_are_unreadable(text: str) -> None:
 
 
 def test_lease_beyond_the_calendar_is_held() -> None:
-    """Whoever wrote such a number into the record meant a very long lease."""
+    """A lease that ends beyond the calendar counts as held."""
     locks = MemoryLockProvider("local")
-    take_from(locks, configure())
+    take(configure(), locks)
     locks._entries["job"] = replace(locks._entries["job"], lock_until=1e300)
     assert status_of(locks, "job").state is LockState.RUNNING
     assert isinstance(try_from(locks, configure()), LockHolder)
@@ -142,7 +142,7 @@ def test_clock_of_whole_seconds(begun: float) -> None:
     """No lease ends early, whenever in a second it began or was extended."""
     locks = WholeSeconds("local")
     locks.moment = begun
-    lock = take_from(locks, configure())
+    lock = take(configure(), locks)
     locks.moment += 59.999
     assert isinstance(try_from(locks, configure()), LockHolder)
     assert locks.extend(lock, MINUTE)
@@ -154,14 +154,14 @@ def test_clock_of_whole_seconds(begun: float) -> None:
 
 def test_memory_cannot_fence() -> None:
     """A store outside the database refuses to fence, and says what to use."""
-    lock = take_from(MemoryLockProvider("local"), configure("job"))
+    lock = take(configure("job"), MemoryLockProvider("local"))
     with pytest.raises(LockProviderError, match="'local'.*Use fencing_token"):
         lock.fence()
 
 
 def test_each_instance_has_locks_of_its_own() -> None:
     """Two providers never exclude each other."""
-    take_from(MemoryLockProvider("one"), configure("job"))
+    take(configure("job"), MemoryLockProvider("one"))
     lock = try_from(MemoryLockProvider("two"), configure("job"))
     assert isinstance(lock, Lock)
 
@@ -170,11 +170,11 @@ def test_each_instance_has_locks_of_its_own() -> None:
 def test_forked_child_begins_with_no_locks() -> None:
     """What its parent holds is not held in the child, which is another process."""
     provider = MemoryLockProvider("default")
-    lock = take_from(provider, configure("job"))
+    lock = take(configure("job"), provider)
 
     def child() -> bool:
         is_empty = list(provider.statuses()) == [] and not lock.is_active
-        return is_empty and take_from(provider, configure("job")).release()
+        return is_empty and take(configure("job"), provider).release()
 
     assert forked(child)
     status = status_of(provider, "job")
@@ -191,4 +191,4 @@ def test_child_forked_while_a_thread_has_the_mutex_does_not_wait() -> None:
             stay()
 
     with thread_inside(work):
-        assert forked(lambda: take_from(provider, configure("job")).release())
+        assert forked(lambda: take(configure("job"), provider).release())

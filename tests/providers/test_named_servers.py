@@ -10,15 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.etcd_fixtures import ETCD_VARIABLE, prefixes
-from tests.support.etcd_servers import etcd_servers
+from tests.support.etcd_servers import ETCD_VARIABLE, etcd_servers, prefixes
 from tests.support.forks import forked
 from tests.support.paths import ROOT
-from tests.support.redis_fixtures import REDIS_STORE_VARIABLE, url_for_process
-from tests.support.redis_servers import ReachableRedis, redis_servers
+from tests.support.redis_servers import (
+    REDIS_STORE_VARIABLE,
+    ReachableRedis,
+    redis_servers,
+    url_for_process,
+)
 from tests.support.stores import REQUIRED, STORE_VARIABLE, STORES
-from tests.support.zookeeper_fixtures import ZOOKEEPER_VARIABLE, paths
-from tests.support.zookeeper_servers import zookeeper_servers
+from tests.support.zookeeper_servers import ZOOKEEPER_VARIABLE, paths, zookeeper_servers
 
 TESTS = ("test_acquisition_opens_a_run", "test_success_is_accounted_for")
 
@@ -46,7 +48,6 @@ def run_contract(store: str, variable: str, place: str) -> None:
     assert f"{len(TESTS)} passed" in result.stdout
 
 
-@pytest.mark.slow
 @pytest.mark.once
 def test_redis_that_is_named(tmp_path: Path) -> None:
     """No program is needed, and only the database of the URL is emptied."""
@@ -62,7 +63,6 @@ def test_redis_that_is_named(tmp_path: Path) -> None:
         assert before.ask("GET", "theirs") == after.ask("GET", "theirs") == "kept"
 
 
-@pytest.mark.slow
 @pytest.mark.once
 def test_etcd_that_is_named(tmp_path: Path) -> None:
     """No program is needed."""
@@ -70,7 +70,6 @@ def test_etcd_that_is_named(tmp_path: Path) -> None:
         run_contract("etcd", ETCD_VARIABLE, server.url)
 
 
-@pytest.mark.slow
 @pytest.mark.once
 def test_zookeeper_that_is_named(tmp_path: Path) -> None:
     """No program is needed."""

@@ -22,28 +22,28 @@ from django_shedlock.providers.mongodb import MongoLockProvider
 from django_shedlock.providers.redis import RedisLockProvider
 from django_shedlock.schedules.cron import Schedule
 from tests.support.dynamodb_fixtures import dynamodb
-from tests.support.etcd_fixtures import PATIENT, prefixes, running_etcd
+from tests.support.etcd_servers import PATIENT, prefixes, running_etcd
 from tests.support.locks import (
     MINUTE,
     configure,
     force_release,
     pause,
     status_of,
-    take_from,
+    take,
     try_from,
 )
 from tests.support.mongodb_fixtures import mongodb
-from tests.support.redis_fixtures import (
+from tests.support.redis_servers import (
     locks_on,
     redis_program,
     running_own_redis,
     running_redis,
     server,
 )
-from tests.support.zookeeper_fixtures import (
+from tests.support.zookeeper_servers import (
     locks_on as zookeeper_on,
 )
-from tests.support.zookeeper_fixtures import own_zookeeper, running_zookeeper
+from tests.support.zookeeper_servers import own_zookeeper, running_zookeeper
 
 __all__ = [
     "dynamodb",
@@ -143,7 +143,7 @@ def mongo_name(field: str) -> str:
 
 def test_unknown_fields_stay(locks: EntryLockProvider[Any, Any]) -> None:
     """Whatever this version does with the lock, it writes them back."""
-    lock = take_from(locks, configure())
+    lock = take(configure(), locks)
     write_fields(locks, "job", FIELDS)
     assert try_from(locks, configure()) is not None
     assert locks.extend(lock, MINUTE)
@@ -157,10 +157,10 @@ def test_unknown_fields_stay(locks: EntryLockProvider[Any, Any]) -> None:
     assert locks.release(lock)
     assert fields_of(locks, "job") == FIELDS
     locks.register("job", SCHEDULE, LONG_AGO)
-    scheduled = take_from(locks, LockConfiguration("job", MINUTE, schedule=SCHEDULE))
+    scheduled = take(LockConfiguration("job", MINUTE, schedule=SCHEDULE), locks)
     assert fields_of(locks, "job") == FIELDS
     assert locks.release(scheduled)
-    lost = take_from(locks, configure())
+    lost = take(configure(), locks)
     assert force_release(locks)
     locks.account_for_loss(lost, has_ended=True)
     assert locks.release(pause("job", locks))
@@ -225,7 +225,7 @@ NEWER = {"zone": "eu", "min_format": RECORD_FORMAT + 1}
 
 def test_newer_record_is_left_alone(locks: EntryLockProvider[Any, Any]) -> None:
     """No operation changes it, and each error says to upgrade."""
-    held = take_from(locks, configure())
+    held = take(configure(), locks)
     operations = Operations(locks, held)
     for name in OPERATIONS:
         # The record is as it was, but for its format.
@@ -245,7 +245,7 @@ def test_newer_record_is_left_alone(locks: EntryLockProvider[Any, Any]) -> None:
 
 def test_free_newer_record_is_not_acquired(locks: EntryLockProvider[Any, Any]) -> None:
     """Whatever the newer version means by it, it may not be free."""
-    take_from(locks, configure()).release()
+    take(configure(), locks).release()
     write_fields(locks, "job", NEWER)
     with pytest.raises(LockProviderError, match=r"'job'.* newer version"):
         try_from(locks, configure())

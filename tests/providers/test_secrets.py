@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from django_shedlock.checks import check_providers, check_stores
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.servers import shown_url
 from tests.providers.test_servers import entry_of
+from tests.support import profiles
 from tests.support.dynamodb_fixtures import LOGIN
 from tests.support.locks import configure, try_from
 
@@ -69,7 +70,7 @@ def test_shown_url(url: str, shown: str) -> None:
     ],
 )
 def test_url_that_tells_not_where_its_password_ends(url: str) -> None:
-    """It is refused, and no part of it is shown."""
+    """A URL is refused, and not shown, if the end of its password is unclear."""
     with pytest.raises(ValueError, match="can't be read") as no:
         shown_url(url)
     assert "s3" not in str(no.value)
@@ -113,7 +114,7 @@ def told_by(entry: dict[str, Any]) -> Iterator[str]:
                 yield f"{error!r} {error.__cause__!r} {error.__context__!r}"
 
 
-few_examples = settings(max_examples=settings.default.max_examples // 12)
+few_examples = profiles.few(1 / 12)
 """For tests in which each example waits for servers that are not there."""
 QUICK: dict[str, dict[str, Any]] = {
     "redis": {"socket_connect_timeout": 0.1},
@@ -127,7 +128,7 @@ QUICK: dict[str, dict[str, Any]] = {
 @given(one=passwords, two=passwords)
 @example(one=f"a:{SECRET}@b", two=f"x:{SECRET}")
 def test_no_password_of_a_url_is_told(kind: str, one: str, two: str) -> None:
-    """Neither by a check nor by an error, a place or a repr, nor by the library."""
+    """No check, error, place, repr or library shows the password of a URL."""
     for url in urls(kind, one, two):
         options = {"url": url, **QUICK[kind]}
         for text in told_by(entry_of(kind, options)):
@@ -137,7 +138,7 @@ def test_no_password_of_a_url_is_told(kind: str, one: str, two: str) -> None:
 @few_examples
 @given(one=passwords, two=passwords)
 def test_no_password_of_etcd_is_told(one: str, two: str) -> None:
-    """It is an option there; in a URL it is refused."""
+    """No message shows etcd's password, given as an option or in a URL."""
     for url in ("http://127.0.0.1:1", *urls("http", one, two)):
         options = {"endpoints": url, "user": "me", "password": one, "timeout": "1s"}
         for text in told_by(entry_of("etcd", options)):
@@ -159,7 +160,7 @@ def test_no_key_of_dynamodb_is_told(one: str, two: str) -> None:
 @few_examples
 @given(one=passwords, two=passwords)
 def test_no_password_of_zookeeper_is_told(one: str, two: str) -> None:
-    """It is an option there, too; among the hosts it is refused."""
+    """No message shows ZooKeeper's password, as an option or among the hosts."""
     for hosts in ("127.0.0.1:1", f"me:{one}@127.0.0.1:1", *urls("zk", one, two)):
         login = {"auth_data": [("digest", f"me:{one}")]}
         options = {"hosts": hosts, "timeout": "10ms", **login}

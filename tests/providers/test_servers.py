@@ -211,7 +211,7 @@ def test_wrong_options(
 
 
 def test_missing_library(extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The check, and the error of a lock, say how to install it."""
+    """The check and the lock's error both say how to install a missing library."""
     install = f'Install it: pip install "django-shedlock[{extra}]"'
     for module in KINDS[extra].modules:
         monkeypatch.setitem(sys.modules, module, None)
@@ -249,7 +249,7 @@ def clients(*, for_each_thread: bool = False) -> Clients[Client]:
 
 @pytest.mark.parametrize("for_each_thread", [False, True])
 def test_threads_share_a_client_or_have_their_own(*, for_each_thread: bool) -> None:
-    """As the provider says; a thread gets the same one again."""
+    """Threads share one client, or have one each if the provider says so."""
     held = clients(for_each_thread=for_each_thread)
     found: list[Client] = []
     run_threads(3, lambda: found.extend([held.get(), held.get()]))
@@ -281,7 +281,11 @@ def test_clients_are_closed_with_their_provider() -> None:
 
 
 def test_garbage_collector_waits_for_no_client() -> None:
-    """It runs amid any line, and that may hold what the closing of a client needs."""
+    """
+    The garbage collector doesn't wait until a client is closed.
+
+    A collection may start while its thread holds a lock that the closing needs.
+    """
     mutex = threading.Lock()
     steps: list[str] = []
 
@@ -302,7 +306,11 @@ def test_garbage_collector_waits_for_no_client() -> None:
 
 
 def test_forked_child_makes_its_own_client() -> None:
-    """It neither uses nor closes its parent's, also if a thread held the mutex."""
+    """
+    A forked child makes its own client, and leaves its parent's client open.
+
+    A thread of the parent may hold the mutex at the fork.
+    """
     held = clients()
     ours = held.get()
 
@@ -318,7 +326,7 @@ def test_forked_child_makes_its_own_client() -> None:
 
 
 def test_child_of_a_thread_keeps_its_parents_client() -> None:
-    """Its main thread is another one, and the parent's is gone there."""
+    """A child that a thread forks keeps its parent's client alive."""
     held = clients()
     ours = weakref.ref(held.get())
     kept: list[bool] = []
@@ -337,7 +345,7 @@ def hold_mutex(held: Clients[Client], stay: Callable[[], None]) -> None:
 
 
 def test_forgotten_client_is_not_closed() -> None:
-    """It is a parent's: its connections go on there, when the child's provider ends."""
+    """A forgotten client stays open, since it belongs to the parent process."""
     held = clients()
     parents = held.get()
     held.forget()
@@ -350,7 +358,7 @@ def test_forgotten_client_is_not_closed() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_exception_that_is_none_of_the_library(settings: Any, kind: str) -> None:
-    """It counts as a lost connection, after which nobody knows what was done."""
+    """An unexpected exception counts as a lost connection: the outcome is uncertain."""
     backend, options, _ = KINDS[kind]
     settings.SHEDLOCK_PROVIDERS = {
         "default": {

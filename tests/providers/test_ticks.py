@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
+from multiprocessing.synchronize import Barrier
 from typing import Any
 from unittest.mock import patch
 from zoneinfo import ZoneInfo
@@ -25,11 +26,10 @@ from django_shedlock.schedules.state import ScheduleState, Start, Trigger
 from django_shedlock.sql.fields import DatabaseNow
 from django_shedlock.testing.contract.ticks import configure_tick
 from tests.support.clocks import store_clock
-from tests.support.locks import MINUTE, force_release, status_of, take_from, try_from
+from tests.support.locks import MINUTE, force_release, status_of, take, try_from
 from tests.support.private_connections import counted_statements
-from tests.support.processes import Parent, context, workers
+from tests.support.processes import Parent, race
 from tests.support.statements import Failing, Once
-from tests.support.waiting import PATIENCE
 
 committed = pytest.mark.django_db(transaction=True)
 
@@ -78,13 +78,13 @@ class TestStatements:
     ) -> None:
         """The record is read for the decision, which one UPDATE guards."""
         with store_clock(NOON):
-            take_from(provider, quarters()).release()
+            take(quarters(), provider).release()
         with store_clock(NOON + QUARTER):
             assert self.count(lambda: try_from(provider, quarters())) == 2
             assert ticks(provider).tick == NOON + QUARTER
             force_release(provider, "job")
         with store_clock(NOON + 2 * QUARTER):
-            lock = take_from(provider, quarters())
+            lock = take(quarters(), provider)
             assert self.count(lambda: provider.release(lock)) == 1
 
     @pytest.mark.parametrize("trigger", Trigger)
@@ -93,7 +93,7 @@ class TestStatements:
     ) -> None:
         """What comes for a tick that runs or is done reads that, whatever starts it."""
         with store_clock(NOON):
-            lock = take_from(provider, quarters())
+            lock = take(quarters(), provider)
             assert self.count(lambda: try_from(provider, quarters(trigger))) == 1
             lock.release()
             if trigger is not Trigger.OPERATOR:
@@ -134,7 +134,7 @@ def test_decision_that_is_too_old_is_made_anew(provider: DatabaseLockProvider) -
         with connection.execute_wrapper(
             Once("SELECT", lambda: later.enter_context(stand_still))
         ):
-            lock = take_from(provider, quarters())
+            lock = take(quarters(), provider)
         assert lock.tick == NOON + 2 * QUARTER
     assert ticks(provider).tick == NOON + 2 * QUARTER
 
@@ -143,12 +143,12 @@ def test_decision_that_is_too_old_is_made_anew(provider: DatabaseLockProvider) -
 def test_late_success_is_not_overwritten(provider: DatabaseLockProvider) -> None:
     """A job that outlived its lease succeeds just before the next one begins."""
     with store_clock(NOON):
-        late = take_from(provider, quarters())
+        late = take(quarters(), provider)
     LockRecord.objects.update(lock_until=NOON)
     with store_clock(NOON + 2 * QUARTER):
         succeed = Once("SELECT", lambda: provider.release(late))
         with connection.execute_wrapper(succeed):
-            take_from(provider, quarters())
+            take(quarters(), provider)
     assert ticks(provider).due_at == NOON + QUARTER
 
 
@@ -158,7 +158,7 @@ def test_late_success_is_not_undone_by_a_registration(
 ) -> None:
     """A job that outlived its lease succeeds while another schedule is registered."""
     with store_clock(NOON):
-        late = take_from(provider, quarters())
+        late = take(quarters(), provider)
     LockRecord.objects.update(lock_until=NOON)
     with store_clock(NOON + 2 * QUARTER):
         succeed = Once("SELECT", lambda: provider.release(late))
@@ -178,7 +178,7 @@ def test_lock_that_expires_meanwhile_is_left_alone(
     retry = quarters(Trigger.RETRY)
 
     def overrun() -> None:
-        lock = take_from(provider, retry)
+        lock = take(retry, provider)
         LockRecord.objects.filter(locked_by=lock.locked_by).update(lock_until=NOON)
 
     with store_clock(NOON + timedelta(minutes=5)):
@@ -199,13 +199,13 @@ def test_record_that_is_made_meanwhile_is_acquired(
         before=True,
     )
     with store_clock(NOON), connection.execute_wrapper(register):
-        lock = take_from(provider, quarters())
+        lock = take(quarters(), provider)
     assert LockRecord.objects.get().locked_by == lock.locked_by
 
 
 @committed
 def test_race_that_never_ends_counts_as_held(provider: DatabaseLockProvider) -> None:
-    """Others that come first again and again, and leave no trace, hold the lock."""
+    """A lock counts as held when an acquisition loses every race for it."""
     with store_clock(NOON):
         assert runs(provider)
         LockRecord.objects.update(tick=None)
@@ -253,10 +253,26 @@ def test_lost_reply_loses_no_tick(provider: DatabaseLockProvider) -> None:
 
 
 @committed
+def test_late_run_gives_no_tick_of_the_next_run_back(
+    provider: DatabaseLockProvider,
+) -> None:
+    """A body that never began, and whose lease is over, changes nothing."""
+    with store_clock(NOON):
+        late = take(quarters(), provider)
+        end_every_lease()
+    with store_clock(NOON + QUARTER):
+        take(quarters(), provider)
+        before = LockRecord.objects.values().get()
+        late.never_began = True
+        assert not provider.release(late, succeeded=False)
+    assert LockRecord.objects.values().get() == before
+
+
+@committed
 def test_lost_reply_of_a_release_is_a_success(provider: DatabaseLockProvider) -> None:
     """If the connection breaks after the release, its tick has succeeded."""
     with store_clock(NOON):
-        lock = take_from(provider, quarters())
+        lock = take(quarters(), provider)
         lost = OperationalError("server closed the connection unexpectedly")
         with connection.execute_wrapper(Failing(lost, times=1, after=True)):
             assert lock.release()
@@ -267,7 +283,7 @@ def test_lost_reply_of_a_release_is_a_success(provider: DatabaseLockProvider) ->
 def test_deleted_row_loses_its_ticks_only(provider: DatabaseLockProvider) -> None:
     """A row that was deleted is made again, with the tick of this moment."""
     with store_clock(NOON):
-        lock = take_from(provider, quarters())
+        lock = take(quarters(), provider)
         LockRecord.objects.all().delete()
         assert not lock.release()
         assert runs(provider)
@@ -337,7 +353,7 @@ def test_clock_that_was_ahead_hides_no_missed_run(
     with store_clock(NOON + QUARTER + timedelta(minutes=6)):
         status = status_of(provider, "job")
         assert status.overdue_since(timedelta(minutes=5)) == NOON
-        assert take_from(provider, quarters(Trigger.CATCH_UP))
+        assert take(quarters(Trigger.CATCH_UP), provider)
 
 
 @pytest.mark.django_db
@@ -346,7 +362,7 @@ def test_lost_lock_leaves_the_next_tick_to_catch_up(
 ) -> None:
     """A worker that vanished has its tick. After its release a catch-up has others."""
     with store_clock(NOON):
-        lock = take_from(provider, quarters())
+        lock = take(quarters(), provider)
         LockRecord.objects.update(lock_until=DatabaseNow())
         assert not runs(provider)
         assert not lock.refresh() or lock.is_active
@@ -357,7 +373,7 @@ def test_lost_lock_leaves_the_next_tick_to_catch_up(
         assert isinstance(holder, LockHolder)
         assert holder.tick == NOON
     with store_clock(NOON + QUARTER + timedelta(minutes=5)):
-        again = take_from(provider, quarters(Trigger.CATCH_UP))
+        again = take(quarters(Trigger.CATCH_UP), provider)
         assert not provider.release(lock)
         assert ticks(provider).due_at == NOON
         assert provider.release(again)
@@ -373,7 +389,7 @@ def test_catch_up_and_scheduler_at_one_tick_make_one_run(
         assert runs(provider)
     catch_up = configure_tick(Trigger.CATCH_UP, expression=QUARTERS, grace=QUARTER)
     with store_clock(NOON + QUARTER):
-        assert provider.release(take_from(provider, catch_up))
+        assert provider.release(take(catch_up, provider))
         assert ticks(provider).due_at == NOON + 2 * QUARTER
         assert not runs(provider)
     with store_clock(NOON + 2 * QUARTER):
@@ -404,10 +420,10 @@ def test_hosts_of_two_releases_run_each_tick_once(
 def test_hosts_of_two_releases_see_that_nothing_runs(
     provider: DatabaseLockProvider, *, old_comes_first: bool
 ) -> None:
-    """Both register their schedule again and again; the job is overdue all the same."""
+    """Two releases that register in turn don't hide that a job is overdue."""
     old, new = Schedule("0 12 * * *", "UTC"), Schedule("30 12 * * *", "UTC")
     with store_clock(NOON + 2 * QUARTER):
-        lock = take_from(provider, LockConfiguration("job", MINUTE, schedule=new))
+        lock = take(LockConfiguration("job", MINUTE, schedule=new), provider)
         assert provider.release(lock)
     tomorrow = 4 * 24
     for quarter in range(3, tomorrow + 5):
@@ -482,7 +498,7 @@ SET_LEVEL = {
 ROUNDS = 3
 
 
-def come_at_once(parent: Parent, barrier: Any, level: str) -> list[bool]:
+def come_at_once(parent: Parent, barrier: Barrier, level: str) -> list[bool]:
     """Run the job of a new name, and that of its next tick, round by round."""
     if connection.vendor in SET_LEVEL:
         with connection.cursor() as cursor:
@@ -493,7 +509,7 @@ def come_at_once(parent: Parent, barrier: Any, level: str) -> list[bool]:
         schedule = Schedule(QUARTERS, "UTC")
         configuration = LockConfiguration(f"job {turn}", MINUTE, schedule=schedule)
         for tick in (NOON, NOON + QUARTER):
-            barrier.wait(PATIENCE)
+            barrier.wait()
             with store_clock(tick):
                 lock = try_from(provider, configuration)
                 won.append(isinstance(lock, Lock))
@@ -505,11 +521,9 @@ def come_at_once(parent: Parent, barrier: Any, level: str) -> list[bool]:
 @committed
 @pytest.mark.parametrize("number", [0, pytest.param(1, marks=pytest.mark.servers_only)])
 def test_of_many_who_come_at_once_one_runs_the_tick(number: int) -> None:
-    """Also of a name that is new, and whatever the isolation level."""
+    """One of many simultaneous starts runs the tick, at each isolation level."""
     level = LEVELS[connection.vendor][number]
-    barrier = context.Barrier(PROCESSES)
-    with workers(PROCESSES, come_at_once, barrier, level) as started:
-        winners = [each.result() for each in started]
+    winners = race(PROCESSES, come_at_once, level)
     assert [sum(of_round) for of_round in zip(*winners, strict=True)] == [1] * (
         2 * ROUNDS
     )
@@ -568,7 +582,11 @@ def test_clock_changes_as_cron_has_it(
 def test_cron_that_starts_a_job_in_both_hours_runs_it_once(
     provider: DatabaseLockProvider,
 ) -> None:
-    """Other schedulers may start it twice in the night in which an hour is repeated."""
+    """
+    A daily job runs once in a night that repeats its hour.
+
+    Other schedulers may start the job in both hours.
+    """
     schedule = Schedule("30 2 * * *", "Europe/Berlin")
     configuration = LockConfiguration("job", MINUTE, schedule=schedule)
     ran = []

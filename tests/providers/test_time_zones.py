@@ -21,7 +21,7 @@ from tests.support.locks import (
     configure,
     force_release,
     status_of,
-    take_from,
+    take,
     try_from,
 )
 from tests.support.zones import project
@@ -56,7 +56,7 @@ def test_lease_is_exact_in_every_zone(
     """A lock is held for its lease and no longer, and its times read right."""
     with project(use_tz=use_tz, zone=zone, database_zone=database_zone):
         provider = DatabaseLockProvider("default")
-        take_from(provider, configure("job", LEASE))
+        take(configure("job", LEASE), provider)
         holder = try_from(provider, configure("job", LEASE))
         assert isinstance(holder, LockHolder)
         assert LEASE - TOLERANCE < holder.remaining <= LEASE
@@ -86,7 +86,7 @@ def test_sessions_in_different_zones_exclude_each_other(
     """Two sessions whose zones differ see one and the same lease."""
     provider = DatabaseLockProvider("default")
     set_session_zone(first)
-    take_from(provider, configure("job", LEASE))
+    take(configure("job", LEASE), provider)
     set_session_zone(second)
     holder = try_from(provider, configure("job", LEASE))
     assert isinstance(holder, LockHolder)
@@ -110,7 +110,7 @@ def test_session_zone_changes_no_lease(
         connections["default"].ensure_connection()
         set_session_zone(session_zone)
         provider = DatabaseLockProvider("default")
-        lock = take_from(provider, configure("job", LEASE))
+        lock = take(configure("job", LEASE), provider)
         holder = try_from(provider, configure("job", LEASE))
         assert isinstance(holder, LockHolder)
         assert LEASE - TOLERANCE < holder.remaining <= LEASE
@@ -175,7 +175,7 @@ def test_first_tick_in_an_hour_that_is_repeated() -> None:
         provider = DatabaseLockProvider("default")
         configuration = LockConfiguration("job", MINUTE, schedule=QUARTERS)
         with store_clock(REPEATED):
-            assert provider.release(take_from(provider, configuration))
+            assert provider.release(take(configuration, provider))
             assert isinstance(try_from(provider, configuration), LockHolder)
             status = status_of(provider, "job")
         assert status.schedule_state.tick == REPEATED

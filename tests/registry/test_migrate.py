@@ -28,7 +28,7 @@ from django_shedlock.registry.jobs import registered_jobs
 from django_shedlock.registry.migrate import MigrateLock
 from django_shedlock.sql.session_locks import SessionLock, session_lock
 from tests.support.jobs import only_jobs_of
-from tests.support.waiting import PATIENCE, wait_for
+from tests.support.waiting import STARTUP_PATIENCE, wait_for
 
 pytestmark = [
     pytest.mark.django_db(transaction=True, databases=["default", "other"]),
@@ -91,7 +91,7 @@ def own_commands(tmp_path: Path) -> Iterator[None]:
         del sys.modules[name]
 
 
-PATIENT_WAIT = timedelta(seconds=PATIENCE)
+PATIENT_WAIT = timedelta(seconds=STARTUP_PATIENCE)
 """A server may still hold the lock of a connection that an earlier test has closed."""
 
 
@@ -107,7 +107,7 @@ def another_migrates(using: str = "default") -> Iterator[None]:
     """Hold the lock as another process does."""
     lock = lock_of_migrate(using)
     try:
-        wait_for(lock.try_acquire)
+        wait_for(lock.try_acquire, STARTUP_PATIENCE)
         yield
     finally:
         lock.close()

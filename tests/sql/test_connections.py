@@ -54,10 +54,10 @@ from tests.support.locks import (
     MINUTE,
     configure,
     force_release,
+    name_holder,
     status_of,
-    take_from,
+    take,
     try_from,
-    try_once,
 )
 from tests.support.private_connections import noted_opens
 from tests.support.processes import worker
@@ -69,11 +69,12 @@ from tests.support.sessions import (
 from tests.support.statements import says
 from tests.support.threads import (
     NewThreads,
+    meeting_of,
     run_threads,
     running_threads,
     threads_named,
 )
-from tests.support.waiting import PATIENCE, wait_for
+from tests.support.waiting import NEVER_SECONDS, PATIENCE, wait_for
 
 committed = pytest.mark.django_db(transaction=True)
 
@@ -82,7 +83,7 @@ seen: list[str] = []
 
 def locking_view(request: HttpRequest) -> HttpResponse:
     """Take a lock in a request, and ask another process who holds it."""
-    with hold("job") as lock, worker(try_once) as other:
+    with hold("job") as lock, worker(name_holder) as other:
         seen[:] = [lock.locked_by, other.result()]
     return HttpResponse()
 
@@ -111,7 +112,7 @@ def test_testcase_sees_its_own_lock_and_fixtures() -> None:
         locked_by="the test",
     )
     assert str(try_from(provider, configure("fixture"))) == "the test"
-    lock = take_from(provider, configure())
+    lock = take(configure(), provider)
     assert LockRecord.objects.get(name="job").locked_by == lock.locked_by
     assert lock.release()
 
@@ -121,7 +122,7 @@ def test_atomic_inside_testcase_stays_on_the_connection() -> None:
     """The user's own atomic() in a TestCase sees the lock, too."""
     provider = DatabaseLockProvider("default")
     with transaction.atomic():
-        take_from(provider, configure())
+        take(configure(), provider)
         assert LockRecord.objects.get().name == "job"
         assert status_of(provider, "job").state is LockState.RUNNING
 
@@ -139,7 +140,7 @@ def test_callers_connection_is_never_replaced() -> None:
     lock_acquired.connect(write)
     try:
         with transaction.atomic():
-            with hold("job") as lock, worker(try_once) as other:
+            with hold("job") as lock, worker(name_holder) as other:
                 assert connections["default"] is mine
                 assert other.result() == lock.locked_by
             transaction.set_rollback(True)
@@ -156,7 +157,9 @@ def opened(
     """Each private connection that is opened, and kept as in production."""
     opened = noted_opens(monkeypatch)
     monkeypatch.setattr(connecting.PrivateConnections, "watch_interval_seconds", 0.01)
-    monkeypatch.setattr(connecting.PrivateConnections, "idle_timeout_seconds", PATIENCE)
+    monkeypatch.setattr(
+        connecting.PrivateConnections, "idle_timeout_seconds", NEVER_SECONDS
+    )
     yield opened
     private_connections.close_idle()
     wait_for(lambda: not watchers())
@@ -225,7 +228,7 @@ def test_limits_are_about_five_seconds() -> None:
 def test_idle_connection_is_closed(
     opened: list[BaseDatabaseWrapper], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It takes no place at a server or a pooler for longer, and its thread ends."""
+    """An idle connection is closed, and its thread ends."""
     monkeypatch.setattr(connecting.PrivateConnections, "idle_timeout_seconds", 0.01)
     with transaction.atomic(), hold("job"):
         pass
@@ -305,7 +308,11 @@ def test_private_connection_that_died_is_replaced(
 def test_look_leaves_the_callers_connection_alone(
     monkeypatch: pytest.MonkeyPatch, outside_tests: None
 ) -> None:
-    """It does not ask whether that is alive, which could take minutes."""
+    """
+    Reading the clock doesn't check whether the caller's connection is alive.
+
+    That check could take minutes.
+    """
 
     def hang(connection: BaseDatabaseWrapper) -> bool:
         raise AssertionError("the caller's connection was asked")
@@ -378,7 +385,7 @@ def test_pooler_without_room_is_an_error_within_seconds(
             elsewhere.setitem(settings, "HOST", "127.0.0.1")
             elsewhere.setitem(settings, "PORT", str(pooler.port))
             with pytest.raises(LockProviderError, match="'job'"):
-                take_from(DatabaseLockProvider("default"), configure())
+                take(configure(), DatabaseLockProvider("default"))
     assert len(opened) == 2
 
 
@@ -472,10 +479,10 @@ def test_commit_that_outlasts_its_connection_is_waited_for(
 ) -> None:
     """A lock that our own lost statement has is ours, and so is its release."""
     provider = DatabaseLockProvider("default")
-    before = take_from(provider, configure())
+    before = take(configure(), provider)
     before.release()
     with connection.execute_wrapper(slow_commit):
-        lock = take_from(provider, configure())
+        lock = take(configure(), provider)
     assert lock.fencing_token > before.fencing_token
     assert lock.release()
 
@@ -486,7 +493,7 @@ def test_release_that_outlasts_its_connection_is_our_own(
     slow_commit: SlowCommit,
 ) -> None:
     """The lock is free, and nobody is told that it was lost."""
-    lock = take_from(DatabaseLockProvider("default"), configure())
+    lock = take(configure(), DatabaseLockProvider("default"))
     with connection.execute_wrapper(slow_commit):
         assert lock.release()
     assert not lock.is_lost
@@ -500,7 +507,7 @@ def test_commit_without_an_end_is_an_error(
 ) -> None:
     """Nobody can tell who has the lock: it is no skip, and the error says why."""
     provider = DatabaseLockProvider("default")
-    take_from(provider, configure()).release()
+    take(configure(), provider).release()
     monkeypatch.setattr(connecting, "ATTEMPT_LIMIT", 2)
     with connection.execute_wrapper(slow_commit):
         with pytest.raises(LockProviderError, match="before the answer"):
@@ -513,7 +520,7 @@ def test_lock_without_an_answer_is_given_back(
     slow_commit: SlowCommit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When the lost statement's commit is there at last, its lock does not stay."""
-    before = take_from(get_provider(), configure())
+    before = take(configure())
     before.release()
     monkeypatch.setattr(connecting, "ATTEMPT_LIMIT", 2)
     with connection.execute_wrapper(slow_commit):
@@ -581,7 +588,7 @@ def test_statement_that_the_server_refused_is_not_waited_for(
 ) -> None:
     """After a timeout of the project's own, a row that is locked is a skip, at once."""
     provider = DatabaseLockProvider("default")
-    take_from(provider, configure()).release()
+    take(configure(), provider).release()
     with row_locked_by_another_transaction():
         with connection.cursor() as cursor:
             cursor.execute("SET statement_timeout = '20ms'")
@@ -595,9 +602,9 @@ def test_statement_that_the_server_refused_is_not_waited_for(
 def test_statement_that_was_not_sent_is_not_waited_for(
     opened: list[BaseDatabaseWrapper], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So it is where the caller's connection could not be opened."""
+    """A statement is not waited for if the caller's connection couldn't open."""
     provider = DatabaseLockProvider("default")
-    take_from(provider, configure()).release()
+    take(configure(), provider).release()
     with row_locked_by_another_transaction():
         connection.close()
         tries = refuse_once(connections["default"], monkeypatch)
@@ -612,7 +619,7 @@ def test_heartbeat_does_not_wait_for_its_own_lost_statement(
     opened: list[BaseDatabaseWrapper],
 ) -> None:
     """A locked row costs the other locks' beats one wait for it."""
-    lock = take_from(DatabaseLockProvider("default"), configure())
+    lock = take(configure(), DatabaseLockProvider("default"))
     lock.heartbeat()
     kill_session(session_number_of(opened[0]))
     with row_locked_by_another_transaction():
@@ -664,7 +671,7 @@ def test_release_without_a_connection_has_not_been_sent(
 def test_release_of_a_caller_that_can_not_connect_has_not_been_sent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """So it is where the caller's own connection can't be opened at first."""
+    """A release counts as not sent if the caller's connection couldn't open."""
     with hold("job", history=False) as lock:
         assert force_release(lock.provider, "job")  # type: ignore[attr-defined]
         connection.close()
@@ -695,7 +702,7 @@ def refuse_once(
 def test_forked_child_leaves_its_parents_connection_alone(
     opened: list[BaseDatabaseWrapper],
 ) -> None:
-    """Neither its locks nor its end disturb what the parent has open."""
+    """Neither a forked child's locks nor its end disturb the parent's connection."""
     with transaction.atomic(), hold("job"):
         pass
     child = os.fork()
@@ -716,7 +723,7 @@ def test_many_locks_are_kept_alive_on_one_connection(
     """300 locks have one thread, which has one connection of its own."""
     provider, heartbeats = DatabaseLockProvider("default"), NewThreads("keep alive")
     hour = timedelta(hours=1)
-    locks = [take_from(provider, configure(f"job {n}", hour)) for n in range(300)]
+    locks = [take(configure(f"job {n}", hour), provider) for n in range(300)]
     ends = [lease_end(lock) for lock in locks]
     with ExitStack() as stack:
         for lock in locks:
@@ -737,8 +744,8 @@ def test_without_autocommit_the_lock_is_committed() -> None:
     """A caller that commits by hand still takes locks that others see."""
     transaction.set_autocommit(False)
     try:
-        lock = take_from(DatabaseLockProvider("default"), configure())
-        with worker(try_once) as other:
+        lock = take(configure(), DatabaseLockProvider("default"))
+        with worker(name_holder) as other:
             assert other.result() == lock.locked_by
     finally:
         transaction.rollback()
@@ -750,10 +757,10 @@ def test_without_autocommit_the_lock_is_committed() -> None:
 def test_project_without_autocommit_commits_its_first_lock(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """So it is where the settings say so, and the connection is not open yet."""
+    """A first lock is committed even if the settings turn autocommit off."""
     connection.close()
     monkeypatch.setitem(connection.settings_dict, "AUTOCOMMIT", False)
-    lock = take_from(DatabaseLockProvider("default"), configure())
+    lock = take(configure(), DatabaseLockProvider("default"))
     connection.ensure_connection()
     transaction.rollback()
     assert LockRecord.objects.get().locked_by == lock.locked_by
@@ -808,7 +815,7 @@ def test_opening_that_failed_leaves_nothing_to_watch(
 def test_row_lock_of_the_caller_ends_in_held() -> None:
     """Who has locked the row in its own transaction does not wait for itself."""
     provider = DatabaseLockProvider("default")
-    take_from(provider, configure()).release()
+    take(configure(), provider).release()
     with transaction.atomic():
         LockRecord.objects.update(locked_by="caller")
         assert not isinstance(try_from(provider, configure()), Lock)
@@ -828,18 +835,18 @@ def pooled(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @contextmanager
 def pool_in_use() -> Iterator[None]:
     """Let two other threads have the whole pool."""
-    both_connected = threading.Barrier(3)
+    both_connected = meeting_of(3)
 
     def occupy() -> None:
         with transaction.atomic():
             Group.objects.count()
-            both_connected.wait(PATIENCE)
-            both_connected.wait(PATIENCE)
+            both_connected.wait()
+            both_connected.wait()
 
-    with running_threads(2, occupy):
-        both_connected.wait(PATIENCE)
+    with running_threads(2, occupy, both_connected):
+        both_connected.wait()
         yield
-        both_connected.wait(PATIENCE)
+        both_connected.wait()
 
 
 @pytest.mark.postgres_only
@@ -848,18 +855,18 @@ def pool_in_use() -> Iterator[None]:
 def test_pool_with_every_connection_in_a_transaction() -> None:
     """Where callers' transactions have the whole pool, all get their locks."""
     provider = DatabaseLockProvider("default")
-    both_inside = threading.Barrier(2)
+    both_inside = meeting_of(2)
     names = iter("ab")
     results: list[object] = []
 
     def lock_in_transaction() -> None:
         with transaction.atomic():
             Group.objects.count()
-            both_inside.wait(PATIENCE)
+            both_inside.wait()
             results.append(try_from(provider, configure(next(names))))
-            both_inside.wait(PATIENCE)
+            both_inside.wait()
 
-    run_threads(2, lock_in_transaction)
+    run_threads(2, lock_in_transaction, both_inside)
     assert [type(result) for result in results] == [Lock, Lock]
 
 
@@ -867,22 +874,22 @@ def test_pool_with_every_connection_in_a_transaction() -> None:
 @pytest.mark.usefixtures("pooled")
 @committed
 def test_locks_of_a_whole_pool_in_transactions_stay_alive() -> None:
-    """As many threads as the pool has connections keep their locks beyond a lease."""
-    both_inside = threading.Barrier(2)
+    """Threads that occupy every connection of a pool still extend their locks."""
+    both_inside = meeting_of(2)
     names = iter("ab")
 
     def stay_alive() -> None:
         with transaction.atomic():
             Group.objects.count()
-            both_inside.wait(PATIENCE)
+            both_inside.wait()
             with hold(next(names), lock_at_most_for="5m", keep_alive=True) as lock:
                 end = lease_end(lock)
                 beat_now(lock)
                 wait_for(lambda: lease_end(lock) > end)
-                both_inside.wait(PATIENCE)
+                both_inside.wait()
                 assert not lock.is_lost
 
-    run_threads(2, stay_alive)
+    run_threads(2, stay_alive, both_inside)
     assert not is_held("a")
 
 
@@ -914,7 +921,7 @@ def test_pool_without_a_connection_does_not_keep_a_lock(
 def test_heartbeat_draws_from_no_pool() -> None:
     """Where callers have the whole pool, a lock is kept alive all the same."""
     provider = DatabaseLockProvider("default")
-    lock = take_from(provider, configure())
+    lock = take(configure(), provider)
     connections["default"].close()
     with pool_in_use(), kept_alive(lock):
         end = lease_end(lock)
@@ -926,7 +933,7 @@ def test_heartbeat_draws_from_no_pool() -> None:
 @committed
 def test_beat_after_the_lease_stays_on_the_private_connection() -> None:
     """A store that hangs can't hold up the heartbeat: no other connection is opened."""
-    lock = take_from(DatabaseLockProvider("default"), configure())
+    lock = take(configure(), DatabaseLockProvider("default"))
     end_own_count(lock)
 
     def beat() -> None:
@@ -943,16 +950,16 @@ def test_beat_after_the_lease_stays_on_the_private_connection() -> None:
 def test_pool_of_dead_connections_does_not_keep_a_lock() -> None:
     """If every connection of the pool died, the lock is released all the same."""
     provider = DatabaseLockProvider("default")
-    lock = take_from(provider, configure())
-    both_connected = threading.Barrier(2)
+    lock = take(configure(), provider)
+    both_connected = meeting_of(2)
 
     def connect_and_die() -> None:
         number = session_number()
-        both_connected.wait(PATIENCE)
+        both_connected.wait()
         kill_session(number)
 
     connections["default"].close()
-    run_threads(2, connect_and_die)
+    run_threads(2, connect_and_die, both_connected)
     assert provider.release(lock)
     assert status_of(provider, "job").state is LockState.FREE
 
@@ -996,7 +1003,11 @@ def test_codes_are_sqlites() -> None:
 
 
 def test_number_that_is_a_files_by_now(tmp_path: Path) -> None:
-    """After a loss MySQL's driver still tells the number that its socket had."""
+    """
+    A stale socket number that now belongs to a file is left alone.
+
+    MySQL's driver still returns its socket's number after a lost connection.
+    """
     with (tmp_path / "report").open("w") as file:
         driver = SimpleNamespace(fileno=file.fileno)
         session: Any = SimpleNamespace(connection=driver)

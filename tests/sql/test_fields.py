@@ -140,7 +140,7 @@ def record() -> LockRecord:
 
 @pytest.mark.usefixtures("record")
 def test_clock_goes_on_inside_a_transaction() -> None:
-    """It is the instant of the evaluation, not the start of the transaction."""
+    """DatabaseNow() is the time of its evaluation, not of the transaction's start."""
     with transaction.atomic():
         first = write(DatabaseNow())
         time.sleep(0.005)

@@ -5,6 +5,7 @@ from django_shedlock.testing.processes import (
     Worker,
     addresses,
     context,
+    race,
     use,
     worker,
     workers,
@@ -12,4 +13,13 @@ from django_shedlock.testing.processes import (
 
 context.set_forkserver_preload(["tests.support.preload"])
 
-__all__ = ["Parent", "Worker", "addresses", "context", "use", "worker", "workers"]
+__all__ = [
+    "Parent",
+    "Worker",
+    "addresses",
+    "context",
+    "race",
+    "use",
+    "worker",
+    "workers",
+]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 from unittest.mock import patch
 
@@ -13,7 +13,7 @@ from django.db import connections
 
 from django_shedlock import background as package_threads
 from django_shedlock.background import Timetable
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, wait_for
 
 
 def threads_named(name: str) -> set[threading.Thread]:
@@ -22,33 +22,58 @@ def threads_named(name: str) -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread.name == full}
 
 
+def meeting_of(count: int) -> threading.Barrier:
+    """Return the barrier at which so many threads of a race meet."""
+    return threading.Barrier(count, timeout=PATIENCE)
+
+
 @contextmanager
-def running_threads(count: int, work: Callable[[], object]) -> Iterator[None]:
-    """Run ``work`` in that many threads beside the body; fail if one of them does."""
+def running_threads(
+    count: int, work: Callable[[], object], meeting: threading.Barrier | None = None
+) -> Iterator[None]:
+    """
+    Run ``work`` in that many threads beside the body; fail if one of them does.
+
+    If one fails, or the body does, nobody waits at their ``meeting`` any more. The
+    first error is raised, and not those that follow from it.
+    """
     failures: list[BaseException] = []
+
+    def fail(error: BaseException) -> None:
+        failures.append(error)
+        if meeting:
+            meeting.abort()
+
+    def are_over() -> bool:
+        return not any(thread.is_alive() for thread in threads)
 
     def run() -> None:
         try:
             work()
         except BaseException as error:
-            failures.append(error)
+            fail(error)
         finally:
             connections.close_all()
 
     threads = [threading.Thread(target=run, daemon=True) for _ in range(count)]
     for thread in threads:
         thread.start()
-    yield
-    for thread in threads:
-        thread.join(PATIENCE)
-    assert not any(thread.is_alive() for thread in threads)
+    try:
+        yield
+    except BaseException as error:
+        fail(error)
+    with suppress(AssertionError):
+        wait_for(are_over, timeout=1 if failures and not meeting else PATIENCE)
     if failures:
         raise failures[0]
+    assert are_over(), "a thread has not ended"
 
 
-def run_threads(count: int, work: Callable[[], object]) -> None:
+def run_threads(
+    count: int, work: Callable[[], object], meeting: threading.Barrier | None = None
+) -> None:
     """Run ``work`` in that many threads, and fail if one of them does."""
-    with running_threads(count, work):
+    with running_threads(count, work, meeting):
         pass
 
 

@@ -20,23 +20,25 @@ from django_shedlock.testing.contract.writes import WriteContract
 from django_shedlock.testing.contract.wrong_clocks import WrongClockContract
 
 
+# pytest begins with the last base. The quick parts come last, so that a broken rule
+# fails there first.
 class LockProviderContract(
-    LockingContract,
-    OperatorContract,
-    AccountContract,
-    InterleavingContract,
-    TickContract,
-    GivenBackContract,
-    LeftBehindContract,
-    DeletionContract,
-    AsyncContract,
     ProtocolContract,
-    WriteContract,
-    BadRecordContract,
-    LostReplyContract,
-    FaultContract,
-    WrongClockContract,
+    InterleavingContract,
     RaceContract,
+    WrongClockContract,
+    FaultContract,
+    LostReplyContract,
+    BadRecordContract,
+    WriteContract,
+    AsyncContract,
+    DeletionContract,
+    LeftBehindContract,
+    GivenBackContract,
+    TickContract,
+    AccountContract,
+    OperatorContract,
+    LockingContract,
 ):
     """
     What every provider must do, as tests for pytest. Subclass it.

@@ -48,7 +48,7 @@ class GivenBackContract(Contract):
 
     flags: tuple[str, ...] = ("keeps_ticks",)
 
-    def ticks(self, provider: LockProvider) -> ScheduleState:
+    def kept_ticks(self, provider: LockProvider) -> ScheduleState:
         return status_of(provider).ticks
 
     @pytest.mark.parametrize("is_dead", [False, True], ids=["alive", "dead"])
@@ -58,11 +58,11 @@ class GivenBackContract(Contract):
         """The tick is owed again, however often, and whoever releases the lock."""
         older = configure_tick(expression=EIGHT_WEEKS_AGO, lock_at_least_for=ZERO)
         assert provider.release(take_from(provider, older))
-        before = self.ticks(provider)
+        before = self.kept_ticks(provider)
         wanted = configure_tick(expression=FOUR_WEEKS_AGO, lock_at_least_for=MINUTE)
         for _ in range(2):
             lock = take_from(provider, wanted)
-            begun = self.ticks(provider)
+            begun = self.kept_ticks(provider)
             assert (begun.tick, begun.former_tick) == (lock.tick, before.tick)
             if is_dead:
                 lock = left_behind(lock)
@@ -91,7 +91,7 @@ class GivenBackContract(Contract):
             again = take_from(provider, repeatable(trigger))
             again.never_began = error is None
             assert again.release(error)
-            ticks = self.ticks(provider)
+            ticks = self.kept_ticks(provider)
             assert (ticks.tick, ticks.repeated_tick) == (lock.tick, None)
             assert isinstance(try_from(provider, repeatable()), LockHolder)
 
@@ -100,11 +100,11 @@ class GivenBackContract(Contract):
     ) -> None:
         """A body that never began, and was for no tick, changes no tick."""
         assert provider.release(take_from(provider, repeatable()))
-        before = self.ticks(provider)
+        before = self.kept_ticks(provider)
         lock = take_from(provider, configure())
         lock.never_began = True
         assert lock.release()
-        assert self.ticks(provider) == before
+        assert self.kept_ticks(provider) == before
 
     @pytest.mark.parametrize("error", INTERRUPTIONS, ids=lambda error: repr(error))
     @pytest.mark.parametrize("is_dead", [False, True], ids=["alive", "dead"])
@@ -135,7 +135,7 @@ class GivenBackContract(Contract):
         assert take_from(provider, repeatable()).release(SystemExit(143))
         lock = take_from(provider, repeatable(Trigger.CATCH_UP))
         assert lock.release()
-        ticks = self.ticks(provider)
+        ticks = self.kept_ticks(provider)
         assert ticks.tick == lock.tick
         assert ticks.due_at is not None
         assert lock.tick is not None
@@ -148,14 +148,14 @@ class GivenBackContract(Contract):
         """Once the run is accounted for, a late second release changes nothing."""
         lock = take_from(provider, repeatable())
         assert lock.release(SystemExit(143))
-        given_back = self.ticks(provider)
+        given_back = self.kept_ticks(provider)
         lock.was_release_tried = True
         assert provider.release(lock, succeeded=False)
-        assert self.ticks(provider) == given_back
+        assert self.kept_ticks(provider) == given_back
         again = take_from(provider, repeatable())
-        running = self.ticks(provider)
+        running = self.kept_ticks(provider)
         provider.release(lock, succeeded=False)
-        assert self.ticks(provider) == running
+        assert self.kept_ticks(provider) == running
         assert provider.release(again)
 
     @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ class GivenBackContract(Contract):
         wanted = repeatable() if rerun else configure_tick(expression=FOUR_WEEKS_AGO)
         lock = take_from(provider, wanted)
         assert lock.release(error)
-        assert self.ticks(provider).tick == lock.tick
+        assert self.kept_ticks(provider).tick == lock.tick
         for trigger in (Trigger.SCHEDULER, Trigger.CATCH_UP):
             assert isinstance(try_from(provider, repeatable(trigger)), LockHolder)
 
@@ -184,9 +184,9 @@ class GivenBackContract(Contract):
         lock = take_from(provider, short)
         self.outlast(lock)
         provider.register("job", Schedule(FOUR_WEEKS_AGO, "UTC"))
-        registered = self.ticks(provider)
+        registered = self.kept_ticks(provider)
         assert left_behind(lock).release(InterruptedBodyError("killed"))
-        assert self.ticks(provider).tick == registered.tick
+        assert self.kept_ticks(provider).tick == registered.tick
         assert isinstance(try_from(provider, repeatable()), LockHolder)
 
     def test_ticks_of_a_pause_are_not_owed(self, provider: LockProvider) -> None:
@@ -213,7 +213,7 @@ class GivenBackContract(Contract):
         by_hand = configure_tick(Trigger.OPERATOR, expression=FOUR_WEEKS_AGO)
         lock = take_from(provider, by_hand)
         following = next(schedule.ticks_after(datetime.now(UTC)))
-        assert self.ticks(provider).due_at == following
+        assert self.kept_ticks(provider).due_at == following
         lock.never_began = True
         assert lock.release()
         wanted = configure_tick(expression=FOUR_WEEKS_AGO)

@@ -28,7 +28,7 @@ from django_shedlock.testing.contract.harness import (
     try_from,
     wait_until_free,
 )
-from django_shedlock.testing.processes import WAIT_LIMIT_SECONDS
+from django_shedlock.testing.processes import HANG_LIMIT_SECONDS
 
 ODD_NAMES = (
     *("job", "a/b", "a%2Fb", "a.b", "a b", ".", "..", "x:y", ":seen", "#name"),
@@ -311,7 +311,7 @@ class LockingContract(Contract):
         with ThreadPoolExecutor(8) as pool:
             working = [pool.submit(closing, counters.work) for _ in range(8)]
             for worker in working:
-                worker.result(WAIT_LIMIT_SECONDS)
+                worker.result(HANG_LIMIT_SECONDS)
         assert counters.values == counters.expected(8)
 
     def test_threads_get_their_own_answers(self, provider: LockProvider) -> None:
@@ -326,7 +326,7 @@ class LockingContract(Contract):
         with ThreadPoolExecutor(4) as pool:
             working = [pool.submit(closing, partial(work, name)) for name in "abcd"]
             for worker in working:
-                worker.result(WAIT_LIMIT_SECONDS)
+                worker.result(HANG_LIMIT_SECONDS)
 
 
 class Counters:

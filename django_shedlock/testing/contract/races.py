@@ -26,10 +26,11 @@ from django_shedlock.testing.contract.harness import (
     try_from,
 )
 from django_shedlock.testing.processes import (
+    HANG_LIMIT_SECONDS,
     WAIT_LIMIT_SECONDS,
     Parent,
     Worker,
-    context,
+    race,
     worker,
     workers,
 )
@@ -40,14 +41,14 @@ CLOCK_DRIFT_SECONDS = 0.01
 Backend = type[LockProvider]
 
 
-def race(
-    parent: Parent, backend: Backend, options: Options, barrier: Barrier
+def win(
+    parent: Parent, barrier: Barrier, backend: Backend, options: Options
 ) -> list[str]:
     """Return the names of the locks that this process won from the others."""
     provider = backend("default", **options)
     won = []
     for name in race_names():
-        barrier.wait(WAIT_LIMIT_SECONDS)
+        barrier.wait()
         if isinstance(try_from(provider, configure(name)), Lock):
             won.append(name)
     return won
@@ -150,10 +151,8 @@ class RaceContract(Contract):
         expired = [name for name in race_names() if name.startswith("expired")]
         for lock in [take_from(provider, configure(n, self.short)) for n in expired]:
             self.outlast(lock)
-        barrier = context.Barrier(16)
-        with workers(16, race, self.backend, options, barrier) as racers:
-            won = sorted(name for racer in racers for name in racer.result())
-        assert won == sorted(race_names())
+        won = race(16, win, self.backend, options)
+        assert sorted(name for each in won for name in each) == sorted(race_names())
 
     def test_processes_never_overlap(
         self, provider: LockProvider, options: Options, counter: Path
@@ -203,7 +202,7 @@ class RaceContract(Contract):
         lock = take_from(provider, configure())
         child = os.fork()
         if child == 0:
-            signal.alarm(WAIT_LIMIT_SECONDS)
+            signal.alarm(HANG_LIMIT_SECONDS)
             status = 1
             try:
                 ours = take_from(provider, configure("of the child"))
@@ -240,7 +239,9 @@ class RaceContract(Contract):
     def _wait_for_runs(self, journal: Path) -> None:
         # Some worker keeps running the job, whenever another one is killed.
         before = journal.stat().st_size
-        deadline = time.monotonic() + WAIT_LIMIT_SECONDS
+        lease = self.at_least(self.lease_of_the_dead / 2)
+        limit = WAIT_LIMIT_SECONDS + lease.total_seconds()
+        deadline = time.monotonic() + limit
         while journal.stat().st_size < before + 500:
             assert time.monotonic() < deadline, "nobody runs the job any more"
             time.sleep(random.uniform(0, 0.01))

@@ -12,7 +12,7 @@ from django_shedlock.locks.lock import Lock
 from django_shedlock.models import LockRecord
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.sql.fields import DatabaseNow
-from tests.support.locks import MINUTE, configure, status_of, take_from, try_from
+from tests.support.locks import MINUTE, configure, status_of, take, try_from
 from tests.support.processes import Parent, Worker, worker
 from tests.support.sessions import (
     read_clock,
@@ -29,7 +29,7 @@ FAILING_LEVELS = ("repeatable read", "serializable")
 @pytest.fixture
 def known_lock() -> None:
     provider = DatabaseLockProvider("default")
-    assert provider.release(take_from(provider, configure()))
+    assert provider.release(take(configure(), provider))
 
 
 def take_when_told(parent: Parent, isolation: str | None = None) -> str:
@@ -155,13 +155,13 @@ def count_the_lease(parent: Parent) -> tuple[timedelta, timedelta]:
     parent.wait()
     parent.say(number)
     provider = DatabaseLockProvider("default")
-    lock = take_from(provider, configure())
+    lock = take(configure(), provider)
     return status_of(provider, "job").remaining, lock.remaining()
 
 
 @pytest.mark.usefixtures("known_lock")
 def test_lease_outlasts_the_holders_own_count() -> None:
-    """Also after a wait for the row the store's lease ends no sooner than we think."""
+    """The store's lease lasts as long as the holder thinks, even after a row wait."""
     with worker(count_the_lease) as late:
         with transaction.atomic():
             keep_row()

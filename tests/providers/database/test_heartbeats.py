@@ -27,7 +27,11 @@ def age(by: timedelta = 4 * MINUTE) -> None:
 
 
 def test_lock_without_an_extension_has_no_heartbeat() -> None:
-    """Its lease counts from the acquisition."""
+    """
+    A lock without an extension has no heartbeat.
+
+    Its lease counts from the acquisition.
+    """
     take()
     age()
     assert record().heartbeat_at is None
@@ -52,7 +56,7 @@ def test_keep_alive_is_a_heartbeat() -> None:
 
 
 def test_extension_by_an_operator_is_no_heartbeat() -> None:
-    """It says nothing of the holder, which may be dead."""
+    """An extension by an operator is no heartbeat, since the holder may be dead."""
     take()
     age()
     assert force_extend(get_provider(), "job", LEASE)

@@ -14,9 +14,9 @@ from django_shedlock.locks.status import LockState
 from django_shedlock.models import LockRecord
 from django_shedlock.models.records import INSTANT_COLUMNS
 from django_shedlock.providers import get_provider
-from tests.support.by_hand import write
 from tests.support.commands import run
 from tests.support.locks import status_of, take
+from tests.support.records import write_columns
 from tests.support.zones import project
 
 UNREADABLE = {
@@ -34,7 +34,7 @@ def test_instant_that_no_client_could_read_is_refused(column: str) -> None:
     before = LockRecord.objects.values().get()
     for text in UNREADABLE[connection.vendor]:
         with pytest.raises(DatabaseError), transaction.atomic():
-            write("shedlock", "job", **{column: text})
+            write_columns("shedlock", "job", **{column: text})
         assert LockRecord.objects.values().get() == before, text
 
 
@@ -56,13 +56,17 @@ class TestPauseByHand:
 
     @pytest.mark.parametrize("fraction", ["", ".999999"])
     def test_job_is_skipped_until_somebody_releases_it(self, fraction: str) -> None:
-        """Its lock can be listed, shown and released as any other."""
+        """
+        A job whose lock ends in the year 9999 is skipped until a release.
+
+        The lock can be listed, shown and released like any other.
+        """
         ran = []
         job = scheduler_lock("job", lock_at_most_for="1m")(lambda: ran.append(1))
         job()
         ran.clear()
         offset = "+00" if connection.vendor == "postgresql" else ""
-        write(
+        write_columns(
             "shedlock",
             "job",
             lock_until=f"9999-12-31 23:59:59{fraction}{offset}",

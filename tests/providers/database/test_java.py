@@ -23,7 +23,7 @@ from tests.support.locks import (
     force_release,
     pause,
     status_of,
-    take_from,
+    take,
     try_from,
 )
 from tests.support.waiting import wait_for
@@ -84,7 +84,7 @@ class TestRecordOfShedLock:
         if before == "registered":
             provider.register("job", LEAP_DAYS)
         elif before != "nothing":
-            lock = take_from(provider, configure())
+            lock = take(configure(), provider)
             expire("job") if before == "expired" else lock.release()
         # SQLite's clock has milliseconds: Java comes later.
         LockRecord.objects.exclude(released_at=None).update(
@@ -95,7 +95,7 @@ class TestRecordOfShedLock:
     def test_it_is_running_while_java_holds_it(
         self, provider: DatabaseLockProvider
     ) -> None:
-        """Both sides respect the lock, also an operator's start."""
+        """A lock that Java holds is running, and refuses even an operator's start."""
         forced = LockConfiguration(
             "job", MINUTE, schedule=LEAP_DAYS, start=Start(Trigger.OPERATOR)
         )
@@ -110,7 +110,7 @@ class TestRecordOfShedLock:
     def test_it_is_as_before_when_java_has_released_it(
         self, provider: DatabaseLockProvider, before: str
     ) -> None:
-        """Its run is no finding. Only a run of ours that is open still is one."""
+        """After Java's release, only an open run of our own is still a finding."""
         was_expired = before == "expired"
         java_releases()
         assert state(provider) is (LockState.EXPIRED if was_expired else LockState.FREE)
@@ -129,7 +129,7 @@ class TestRecordOfShedLock:
         former = LockRecord.objects.get()
         java_releases()
         for turn in range(2):
-            lock = take_from(provider, configure())
+            lock = take(configure(), provider)
             record = LockRecord.objects.get()
             assert record.open_run == lock.locked_by
             is_first = turn == 0
@@ -146,7 +146,7 @@ class TestRecordOfShedLock:
     def test_loss_to_java_is_a_loss(self, provider: DatabaseLockProvider) -> None:
         """A job that runs on while Java has its lock is lost; Java keeps the lock."""
         java_releases()
-        lock = take_from(provider, configure())
+        lock = take(configure(), provider)
         expire("job")
         java_acquires()
         assert not lock.release()
@@ -168,7 +168,7 @@ class TestRecordOfShedLock:
         LockRecord.objects.update(due_at=long_ago, tick=None)
         start = Start(Trigger.CATCH_UP)
         caught_up = LockConfiguration("job", MINUTE, schedule=LEAP_DAYS, start=start)
-        lock = take_from(provider, caught_up)
+        lock = take(caught_up, provider)
         assert state(provider) is LockState.RUNNING
         expire("job")
         assert state(provider) is LockState.EXPIRED
@@ -190,14 +190,18 @@ def test_host_of_java_that_looks_like_one_of_ours(
     java_acquires()
     LockRecord.objects.update(locked_by="web-1:7:ours", lock_until=DatabaseNow())
     assert state(provider) is LockState.FREE
-    lock = take_from(provider, configure())
+    lock = take(configure(), provider)
     assert lock.abandoned is None
     record = LockRecord.objects.get()
     assert (record.outcome, record.failures) == (None, 0)
 
 
 def test_java_does_not_acquire_a_paused_lock(provider: DatabaseLockProvider) -> None:
-    """Its UPDATE finds no lease that is over, and its INSERT the record."""
+    """
+    Java does not acquire a paused lock.
+
+    Its UPDATE matches no expired lease, and its INSERT finds the record.
+    """
     pause("job", provider)
     with pytest.raises(IntegrityError), transaction.atomic():
         java_acquires()

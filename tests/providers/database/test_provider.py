@@ -46,14 +46,14 @@ from tests.support.locks import (
     expire,
     force_release,
     status_of,
-    take_from,
+    take,
     try_from,
 )
 from tests.support.paths import ROOT
 from tests.support.servers import use
 from tests.support.sessions import kill_session, session_number
 from tests.support.statements import Failing, Only
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import NEVER_SECONDS, STARTUP_PATIENCE
 
 sqlite_only = pytest.mark.sqlite_only
 servers_only = pytest.mark.servers_only
@@ -95,27 +95,27 @@ class TestTokens:
     """Fencing tokens follow the database's clock, and only grow."""
 
     def token(self, provider: DatabaseLockProvider) -> int:
-        lock = take_from(provider, configure())
+        lock = take(configure(), provider)
         assert lock.release()
         return lock.fencing_token
 
     def test_token_is_the_clock_in_milliseconds(
         self, provider: DatabaseLockProvider
     ) -> None:
-        """So it grows, whatever becomes of the record."""
+        """The fencing token is the store's clock in milliseconds."""
         for _ in range(2):  # the first one creates the record, the second updates it
             with store_clock(NOON):
-                lock = take_from(provider, configure())
+                lock = take(configure(), provider)
             with store_clock(NOON + MINUTE):
                 token = lock.fencing_token
                 assert lock.release()
             past = token - NOON.timestamp() * 1000
-            assert -5 <= past <= PATIENCE * 1000
+            assert -5 <= past <= NEVER_SECONDS * 1000
 
     def test_token_of_a_faster_acquisition_is_one_more(
         self, provider: DatabaseLockProvider
     ) -> None:
-        """Also if the clock stands still, or was set back."""
+        """If the clock stands still or is set back, the next token is one more."""
         with store_clock(NOON):
             before = self.token(provider)
         with store_clock(SET_BACK):
@@ -162,7 +162,7 @@ class TestClockSetBack:
     ) -> None:
         """Given back, it is free, or kept for lock_at_least_for from then on."""
         with store_clock(NOON):
-            lock = take_from(provider, configure(lock_at_least_for=at_least))
+            lock = take(configure(lock_at_least_for=at_least), provider)
         with store_clock(SET_BACK):
             assert provider.release(lock)
             status = status_of(provider, "job")
@@ -170,7 +170,7 @@ class TestClockSetBack:
             expected = LockState.HELD_AT_LEAST if at_least else LockState.FREE
             assert status.state is expected
         with store_clock(SET_BACK + at_least + MINUTE):
-            take_from(provider, configure())
+            take(configure(), provider)
 
     @pytest.mark.parametrize("minutes", [1, 500_000])
     def test_released_lock_is_free(
@@ -178,9 +178,9 @@ class TestClockSetBack:
     ) -> None:
         """Set back after the release, the clock keeps nobody from the lock."""
         with store_clock(NOON):
-            take_from(provider, configure(lock_at_least_for=MINUTE))
+            take(configure(lock_at_least_for=MINUTE), provider)
         with store_clock(NOON + 2 * MINUTE):
-            lock = take_from(provider, configure(lock_at_least_for=MINUTE / 2))
+            lock = take(configure(lock_at_least_for=MINUTE / 2), provider)
         with store_clock(NOON + 3 * MINUTE):
             assert lock.release()
         with store_clock(NOON - minutes * MINUTE):
@@ -188,17 +188,17 @@ class TestClockSetBack:
             assert (status.state, status.remaining) == (LockState.FREE, timedelta(0))
             assert not force_extend(provider, "job", MINUTE)
             assert not force_release(provider, "job")
-            assert take_from(provider, configure()).release()
+            assert take(configure(), provider).release()
 
     def test_forced_release_lasts(self, provider: DatabaseLockProvider) -> None:
         """What an operator gave back before the clock was set back is free, too."""
         with store_clock(NOON):
-            take_from(provider, configure())
+            take(configure(), provider)
             assert force_release(provider, "job")
         with store_clock(SET_BACK):
             status = status_of(provider, "job")
             assert status.state is LockState.FREE
-            take_from(provider, configure())
+            take(configure(), provider)
 
     def test_lock_that_nobody_held_is_free(
         self, provider: DatabaseLockProvider
@@ -209,12 +209,12 @@ class TestClockSetBack:
         with store_clock(SET_BACK):
             status = status_of(provider, "job")
             assert status.state is LockState.FREE
-            take_from(provider, configure())
+            take(configure(), provider)
 
     def test_running_lock_stays_held(self, provider: DatabaseLockProvider) -> None:
         """A lease that nobody released lasts longer, never shorter."""
         with store_clock(NOON):
-            take_from(provider, configure())
+            take(configure(), provider)
         with store_clock(SET_BACK):
             status = status_of(provider, "job")
             assert status.state is LockState.RUNNING
@@ -225,7 +225,7 @@ class TestClockSetBack:
     ) -> None:
         """What an operator gave back is free, and not expired."""
         with store_clock(NOON):
-            take_from(provider, configure())
+            take(configure(), provider)
         with store_clock(SET_BACK):
             assert force_release(provider, "job")
             status = status_of(provider, "job")
@@ -246,7 +246,7 @@ class TestStatements:
         self, provider: DatabaseLockProvider
     ) -> None:
         """A lock that is known costs one UPDATE to take and one to give back."""
-        take_from(provider, configure()).release()
+        take(configure(), provider).release()
         assert self.count(lambda: try_from(provider, configure())) == 1
         lock = take_again(provider)
         # The history gets a row by a statement of its own.
@@ -255,7 +255,7 @@ class TestStatements:
 
     def test_failed_try_is_two_statements(self, provider: DatabaseLockProvider) -> None:
         """Without a record one has to be made, so the first try looks for one."""
-        take_from(provider, configure())
+        take(configure(), provider)
         assert self.count(lambda: try_from(provider, configure())) == 2
 
     def test_first_take_is_three_statements(
@@ -270,14 +270,14 @@ class TestStatements:
 
     def test_extend_is_one_statement(self, provider: DatabaseLockProvider) -> None:
         """An extension is one UPDATE."""
-        lock = take_from(provider, configure())
+        lock = take(configure(), provider)
         assert self.count(lock.extend) == 1
 
 
 @committed
 def test_holder_is_read_once(provider: DatabaseLockProvider) -> None:
     """A refusal tells at once who holds the lock, and for how long."""
-    lock = take_from(provider, configure())
+    lock = take(configure(), provider)
     holder = try_from(provider, configure())
     assert isinstance(holder, LockHolder)
     assert (holder.locked_by, holder.tick) == (lock.locked_by, None)
@@ -287,12 +287,12 @@ def test_holder_is_read_once(provider: DatabaseLockProvider) -> None:
 @committed
 def test_lost_reply_is_recognised_after_a_skip(provider: DatabaseLockProvider) -> None:
     """The second try looks who holds the lock: it is us."""
-    first = take_from(provider, configure())
+    first = take(configure(), provider)
     try_from(provider, configure())
     assert provider.release(first)
     lost = OperationalError("server closed the connection unexpectedly")
     with connection.execute_wrapper(Failing(lost, times=1, after=True)):
-        lock = take_from(provider, configure())
+        lock = take(configure(), provider)
     assert LockRecord.objects.get().locked_by == lock.locked_by
 
 
@@ -302,7 +302,7 @@ def test_lost_reply_is_recognised_after_its_own_short_lease(
     provider: DatabaseLockProvider,
 ) -> None:
     """An acquisition that is sent again opens one run, and abandons none of its own."""
-    take_from(provider, configure()).release()
+    take(configure(), provider).release()
     lost = OperationalError("server closed the connection unexpectedly")
     with connection.execute_wrapper(Failing(lost, times=1, after=True)):
         lock = Lock(provider, configure(lock_at_most_for=timedelta(microseconds=1)))
@@ -314,8 +314,8 @@ def test_lost_reply_is_recognised_after_its_own_short_lease(
 
 @committed
 def test_record_that_was_deleted_is_made_again(provider: DatabaseLockProvider) -> None:
-    """Also if it was seen just now."""
-    take_from(provider, configure())
+    """A deleted record is created again, even if the provider has just seen it."""
+    take(configure(), provider)
     try_from(provider, configure())
     LockRecord.objects.all().delete()
     assert isinstance(try_from(provider, configure()), Lock)
@@ -327,7 +327,7 @@ def test_record_of_one_tenant_is_none_of_another(
     provider: DatabaseLockProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where an alias comes to mean another database, what is free there is acquired."""
-    take_from(provider, configure())
+    take(configure(), provider)
     try_from(provider, configure())
     settings = connections["default"].settings_dict
     connections["default"].close()
@@ -341,21 +341,21 @@ def test_record_of_one_tenant_is_none_of_another(
 @committed
 def test_autocommit_take_sends_nothing_else(provider: DatabaseLockProvider) -> None:
     """Outside a transaction there is no BEGIN, COMMIT or savepoint around it."""
-    take_from(provider, configure()).release()
+    take(configure(), provider).release()
     with CaptureQueriesContext(connection) as queries:
-        take_from(provider, configure()).release()
+        take(configure(), provider).release()
     assert [q["sql"].split()[0] for q in queries] == ["UPDATE", "UPDATE", "INSERT"]
 
 
 def take_again(provider: DatabaseLockProvider) -> Lock:
     force_release(provider, "job")
-    return take_from(provider, configure())
+    return take(configure(), provider)
 
 
 @pytest.mark.django_db
 def test_row_a_day_old_is_taken(provider: DatabaseLockProvider) -> None:
     """A lock whose holder vanished yesterday is free."""
-    take_from(provider, configure())
+    take(configure(), provider)
     LockRecord.objects.update(
         lock_until=F("lock_until") - timedelta(days=1),
         locked_at=F("locked_at") - timedelta(days=1),
@@ -369,7 +369,7 @@ def test_lock_is_acquirable_from_the_instant_its_lease_ends(
 ) -> None:
     """lock_until <= now is free: an update to the very now can be taken."""
     for _ in range(50):
-        take_from(provider, configure())
+        take(configure(), provider)
         LockRecord.objects.update(lock_until=DatabaseNow() + timedelta(0))
         assert isinstance(try_from(provider, configure()), Lock)
         LockRecord.objects.all().delete()
@@ -378,7 +378,7 @@ def test_lock_is_acquirable_from_the_instant_its_lease_ends(
 @pytest.mark.django_db
 def test_deleted_row_is_made_again(provider: DatabaseLockProvider) -> None:
     """Somebody who deletes the row by hand does not stop the job for ever."""
-    take_from(provider, configure()).release()
+    take(configure(), provider).release()
     LockRecord.objects.all().delete()
     assert isinstance(try_from(provider, configure()), Lock)
 
@@ -388,7 +388,7 @@ def test_release_of_a_deleted_row_changes_nothing(
     provider: DatabaseLockProvider,
 ) -> None:
     """A holder whose row was deleted gets False, and no error."""
-    lock = take_from(provider, configure())
+    lock = take(configure(), provider)
     LockRecord.objects.all().delete()
     assert not provider.release(lock)
     assert not LockRecord.objects.exists()
@@ -424,7 +424,7 @@ def test_command_that_runs_before_migrate(tmp_path: Path) -> None:
         env={**environment, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=STARTUP_PATIENCE,
     )
     [told] = ended.stderr.splitlines()
     assert "Could not acquire lock 'early'" in told
@@ -515,7 +515,7 @@ def test_conflict_in_the_callers_transaction_is_named(
     provider: DatabaseLockProvider,
 ) -> None:
     """Only the caller can do it again: the database is there."""
-    lock = take_from(provider, configure())
+    lock = take(configure(), provider)
     failing = connection.execute_wrapper(Failing(conflict(), times=1))
     first = "Another transaction came first: run this one again"
     with pytest.raises(LockProviderError, match=first):
@@ -526,7 +526,7 @@ def test_conflict_in_the_callers_transaction_is_named(
 @committed
 @pytest.mark.usefixtures("patient")
 def test_endless_conflict_counts_as_held(provider: DatabaseLockProvider) -> None:
-    """After a few tries somebody else is taken to be first."""
+    """A conflict that outlasts a few tries counts as a held lock."""
     failing = Failing(conflict(), times=1000)
     with connection.execute_wrapper(failing):
         assert try_from(provider, configure()) is CONTENDED
@@ -552,7 +552,7 @@ def test_release_has_more_patience(
 ) -> None:
     """A lock that one busy timeout of SQLite keeps from its release would stay held."""
     monkeypatch.setattr(connecting, "BUSY_TIMEOUT_SECONDS", 0)
-    lock = take_from(provider, configure())
+    lock = take(configure(), provider)
     failing = Failing(conflict(), times=4)
     with connection.execute_wrapper(Only("UPDATE", failing)):
         assert lock.release()
@@ -585,7 +585,7 @@ def test_lock_timeout_counts_as_held(provider: DatabaseLockProvider) -> None:
 @committed
 def test_lost_reply_of_a_take_is_recognised(provider: DatabaseLockProvider) -> None:
     """If the connection breaks after the UPDATE, the lock is ours all the same."""
-    before = take_from(provider, configure())
+    before = take(configure(), provider)
     before.release()
     lost = OperationalError("server closed the connection unexpectedly")
     with connection.execute_wrapper(Failing(lost, times=1, after=True)):
@@ -611,7 +611,7 @@ def test_lost_reply_of_the_first_take_is_recognised(
 @committed
 def test_lost_reply_of_a_release_is_recognised(provider: DatabaseLockProvider) -> None:
     """If the connection breaks after the release, the lock was still ours."""
-    lock = take_from(provider, configure())
+    lock = take(configure(), provider)
     lost = OperationalError("server closed the connection unexpectedly")
     with connection.execute_wrapper(Failing(lost, times=1, after=True)):
         assert provider.release(lock)
@@ -624,7 +624,7 @@ def test_late_second_try_of_a_release_keeps_nothing(
 ) -> None:
     """After a force-release, a release that is sent again does not lock again."""
     keep = timedelta(seconds=30)
-    lock = take_from(provider, configure(lock_at_least_for=keep))
+    lock = take(configure(lock_at_least_for=keep), provider)
     assert force_release(provider, "job")
     lost = OperationalError("server closed the connection unexpectedly")
     with connection.execute_wrapper(Failing(lost, times=1, after=True)):
@@ -684,7 +684,7 @@ def test_connection_that_breaks_again_is_an_error(
 @committed
 def test_killed_connection_does_not_stop_a_job(provider: DatabaseLockProvider) -> None:
     """A connection that died while idle is replaced when a lock is taken."""
-    take_from(provider, configure()).release()
+    take(configure(), provider).release()
     kill_session(session_number())
     assert isinstance(try_from(provider, configure()), Lock)
 
@@ -693,7 +693,7 @@ def test_killed_connection_does_not_stop_a_job(provider: DatabaseLockProvider) -
 @committed
 def test_killed_connection_does_not_keep_a_lock(provider: DatabaseLockProvider) -> None:
     """A connection that died in the body is replaced when the lock is released."""
-    lock = take_from(provider, configure())
+    lock = take(configure(), provider)
     kill_session(session_number())
     assert lock.release()
     assert status_of(provider, "job").state is LockState.FREE
@@ -706,5 +706,5 @@ def test_caller_has_a_sound_connection_afterwards(
 ) -> None:
     """The body of a job does not inherit the dead connection."""
     kill_session(session_number())
-    take_from(provider, configure())
+    take(configure(), provider)
     assert LockRecord.objects.count() == 1

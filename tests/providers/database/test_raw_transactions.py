@@ -21,7 +21,7 @@ from django_shedlock.sql.connections import (
     in_callers_transaction,
 )
 from django_shedlock.testing import is_held
-from tests.support.locks import configure, take_from, try_from, try_once
+from tests.support.locks import configure, name_holder, take, try_from
 from tests.support.processes import worker
 from tests.support.statements import says
 
@@ -72,13 +72,13 @@ def test_transaction_is_the_callers_to_end(end: str) -> None:
 def test_lock_is_not_part_of_it() -> None:
     """The driver tells of the transaction, so the lock gets a connection of its own."""
     assert in_callers_transaction(connection)
-    lock = take_from(DatabaseLockProvider("default"), configure())
-    with worker(try_once) as other:
+    lock = take(configure(), DatabaseLockProvider("default"))
+    with worker(name_holder) as other:
         assert other.result() == lock.locked_by
     send("ROLLBACK")
     assert lock.is_active
     assert is_held("job")
-    with worker(try_once) as other:
+    with worker(name_holder) as other:
         assert other.result() == lock.locked_by
 
 
@@ -95,7 +95,7 @@ def test_broken_transaction_breaks_no_lock() -> None:
 @pytest.mark.sqlite_only
 def test_lock_is_part_of_it() -> None:
     """SQLite has one writer, so a rollback takes the lock back with all the rest."""
-    lock = take_from(DatabaseLockProvider("default"), configure())
+    lock = take(configure(), DatabaseLockProvider("default"))
     assert LockRecord.objects.get().locked_by == lock.locked_by
     send("ROLLBACK")
     assert not LockRecord.objects.exists()
@@ -143,6 +143,6 @@ def test_pruning_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_refusal_is_a_refusal() -> None:
     """A lock that another acquisition holds is skipped inside of it, too."""
     provider = DatabaseLockProvider("default")
-    take_from(provider, configure())
+    take(configure(), provider)
     assert isinstance(try_from(provider, configure()), LockHolder)
     assert groups() == ["mine"]

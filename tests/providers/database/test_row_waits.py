@@ -18,7 +18,7 @@ from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.sql import errors
 from django_shedlock.sql.fields import DatabaseNow
-from tests.support.locks import LEASE, configure, take_from, try_from
+from tests.support.locks import LEASE, configure, take, try_from
 
 pytestmark = [pytest.mark.servers_only, pytest.mark.django_db(transaction=True)]
 
@@ -73,6 +73,11 @@ def keep_record(cursor: Any) -> None:
     cursor.execute("UPDATE shedlock SET locked_by = locked_by WHERE name = 'job'")
 
 
+def keep_record_soon(cursor: Any) -> None:
+    cursor.execute(LIMITS[connection.vendor])
+    keep_record(cursor)
+
+
 def make_record(cursor: Any) -> None:
     now = "UTC_TIMESTAMP(6)" if connection.vendor == "mysql" else "CLOCK_TIMESTAMP()"
     cursor.execute(
@@ -88,6 +93,18 @@ def place(kind: str) -> Iterator[None]:
         yield
 
 
+def test_fence_keeps_the_row() -> None:
+    """Nobody else can change the record before the fenced transaction is over."""
+    lock = take()
+    with transaction.atomic():
+        lock.fence()
+        with pytest.raises(Error) as failure, kept(keep_record_soon):
+            pytest.fail("the row is free")
+    assert errors.is_lock_timeout(failure.value)
+    with kept(keep_record_soon):
+        assert lock.is_active
+
+
 @pytest.mark.parametrize("kind", ["autocommit", "atomic"])
 @pytest.mark.parametrize(
     ("history", "schedule"), [(True, None), (False, None), (True, "@hourly")]
@@ -100,7 +117,7 @@ def test_acquisition_waits_once(
     waits: list[str],
 ) -> None:
     """A start is skipped after one wait, with and without a history or a schedule."""
-    take_from(provider, configure()).release()
+    take(configure(), provider).release()
     with kept(keep_record), place(kind):
         result = execute(
             list, "job", lock_at_most_for=LEASE, history=history, schedule=schedule
@@ -113,8 +130,8 @@ def test_acquisition_waits_once(
 def test_acquisition_after_a_dead_worker_waits_once(
     kind: str, provider: DatabaseLockProvider, waits: list[str]
 ) -> None:
-    """So is one that has to account for the run of somebody else."""
-    take_from(provider, configure())
+    """An acquisition that accounts for a dead worker's run waits for the row once."""
+    take(configure(), provider)
     LockRecord.objects.update(lock_until=DatabaseNow())
     with kept(keep_record), place(kind):
         assert not isinstance(try_from(provider, configure()), Lock)
@@ -155,7 +172,7 @@ def test_every_other_change_waits_once(
     waits: list[str],
 ) -> None:
     """Each reports the transaction that has the record, after one wait for it."""
-    lock = take_from(provider, configure(lock_at_most_for=LEASE))
+    lock = take(configure(lock_at_most_for=LEASE), provider)
     with kept(keep_record), place(kind), pytest.raises(LockProviderError) as caught:
         use(lock)
     assert caught.value.is_blocked
@@ -167,7 +184,7 @@ def test_registration_waits_once(
     kind: str, provider: DatabaseLockProvider, waits: list[str]
 ) -> None:
     """A schedule that can't be registered now is reported after one wait."""
-    take_from(provider, configure()).release()
+    take(configure(), provider).release()
     with kept(keep_record), place(kind), pytest.raises(LockProviderError):
         provider.register("job", Schedule("@hourly", "UTC"))
     assert len(waits) == 1

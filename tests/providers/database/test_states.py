@@ -81,7 +81,7 @@ def test_database_computes_the_same_state(states: dict[str, LockState]) -> None:
 
 
 def test_database_filters_by_the_same_states(states: dict[str, LockState]) -> None:
-    """So do the conditions that stand for one state, or for several."""
+    """The conditions in SQL select the locks of one state, or of several states."""
     records, provider = LockRecord.objects.all(), DatabaseLockProvider("default")
     for state in LockState:
         found = provider.statuses(LockQuery(states=[state]))

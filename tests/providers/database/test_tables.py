@@ -23,7 +23,7 @@ from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import DatabaseLockProvider, checks
 from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.testing.contract.harness import force_extend
-from tests.support.locks import MINUTE, configure, take_from, try_from
+from tests.support.locks import MINUTE, configure, take, try_from
 
 BOTH = ["default", "other"]
 SCRIPT = """
@@ -53,7 +53,7 @@ def test_routers_are_not_asked(settings: Any) -> None:
     settings.DATABASE_ROUTERS = [NobodyAsksThis()]
     provider = DatabaseLockProvider("default", using="other")
     for _ in range(2):
-        lock = take_from(provider, configure())
+        lock = take(configure(), provider)
         try_from(provider, configure())
         assert provider.extend(lock, MINUTE)
         assert lock.fencing_token
@@ -89,8 +89,9 @@ def start(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-W", "error", *arguments],
         env={
+            "SHEDLOCK_TEST_TABLE": "locks of ours",
             **os.environ,
-            "DJANGO_SETTINGS_MODULE": "tests.support.other_table",
+            "DJANGO_SETTINGS_MODULE": "tests.support.lean_settings",
             "SHEDLOCK_TEST_STORE": "sqlite",
             "SHEDLOCK_TEST_SQLITE_FOLDER": str(folder),
         },
@@ -169,7 +170,7 @@ def test_table_in_a_schema(settings: Any, monkeypatch: pytest.MonkeyPatch) -> No
             provider = DatabaseLockProvider("default", using="other")
             assert checks.check_database("other") == []
             with transaction.atomic(using="other"):
-                take_from(provider, configure())
+                take(configure(), provider)
             locks.close()
         with locks.cursor() as cursor:
             cursor.execute("SELECT count(*) FROM my_schema.shedlock")

@@ -141,7 +141,7 @@ def test_missing_table(settings: Any, dynamodb: dict[str, Any]) -> None:
 
 
 def test_documented_table() -> None:
-    """Its name is the default, and it is paid for what is asked of it."""
+    """The documented table has the default name and is billed per request."""
     table = documented_table()
     assert table["TableName"] == DynamoDBLockProvider("default", **LOGIN).table
     assert table["BillingMode"] == "PAY_PER_REQUEST"
@@ -163,7 +163,7 @@ def test_documented_table() -> None:
 def test_two_providers_in_one_place(
     settings: Any, first: dict[str, Any], second: dict[str, Any], *, is_one: bool
 ) -> None:
-    """One place is one table, of one region and one account."""
+    """E005 reports two providers that share a table, a region and an account."""
     settings.SHEDLOCK_PROVIDERS = {
         alias: {"BACKEND": BACKEND, "OPTIONS": {**LOGIN, **options}}
         for alias, options in {"a": first, "default": second}.items()

@@ -36,11 +36,11 @@ from tests.support.locks import (
     MINUTE,
     configure,
     force_release,
-    is_ours,
-    is_released,
     status_of,
-    take_from,
+    take,
     try_from,
+    try_to_acquire,
+    try_to_release,
 )
 from tests.support.proxies import proxy
 from tests.support.waiting import wait_for
@@ -82,7 +82,7 @@ def test_requests_of_a_lock(locks: DynamoDBLockProvider) -> None:
     The policy of the page allows these, and no others.
     """
     with expected(locks, "GetItem", "PutItem") as sent:
-        lock = take_from(locks, configure())
+        lock = take(configure(), locks)
     assert sent[0]["ConsistentRead"]
     with expected(locks, "GetItem"):
         assert isinstance(try_from(locks, configure()), LockHolder)
@@ -112,7 +112,7 @@ def test_requests_of_a_lock(locks: DynamoDBLockProvider) -> None:
 def test_list_in_pages(locks: DynamoDBLockProvider) -> None:
     """All pages of a scan are read."""
     for name in "abc":
-        take_from(locks, configure(name))
+        take(configure(name), locks)
 
     def shorten(params: dict[str, Any], **_: Any) -> None:
         params["Limit"] = 1
@@ -126,7 +126,7 @@ def test_list_in_pages(locks: DynamoDBLockProvider) -> None:
 def test_pages_that_come_again(locks: DynamoDBLockProvider) -> None:
     """A server that never ends its list is asked no more."""
     for name in "abc":
-        take_from(locks, configure(name))
+        take(configure(name), locks)
     last = iter("abcabcabc")
 
     def go_on(parsed: Any, **_: Any) -> None:
@@ -152,7 +152,7 @@ def put_copies(locks: DynamoDBLockProvider, names: list[str]) -> None:
 
 def test_many_names(locks: DynamoDBLockProvider) -> None:
     """DynamoDB reads a hundred in one request, and no name twice."""
-    take_from(locks, configure())
+    take(configure(), locks)
     names = [f"job {number:03}" for number in range(2 * BATCH_SIZE + 1)]
     there = names[: BATCH_SIZE + 10]
     put_copies(locks, there)
@@ -177,7 +177,7 @@ def left_unread(locks: DynamoDBLockProvider, read: int) -> Callable[..., None]:
 
 def test_names_left_unread(locks: DynamoDBLockProvider) -> None:
     """Another request asks for them; a lock without a record is none of them."""
-    take_from(locks, configure())
+    take(configure(), locks)
     put_copies(locks, ["a", "b", "c"])
     leave = left_unread(locks, 1)
     locks.clients.get().meta.events.register("after-call.dynamodb.BatchGetItem", leave)
@@ -188,8 +188,8 @@ def test_names_left_unread(locks: DynamoDBLockProvider) -> None:
 
 
 def test_names_that_stay_unread(locks: DynamoDBLockProvider) -> None:
-    """After some requests the error says what to do."""
-    take_from(locks, configure())
+    """If names stay unread after several requests, the error asks for more capacity."""
+    take(configure(), locks)
     leave = left_unread(locks, 0)
     locks.clients.get().meta.events.register("after-call.dynamodb.BatchGetItem", leave)
     with expected(locks, *["BatchGetItem"] * REQUEST_TRIES):
@@ -217,16 +217,16 @@ LATER = {"later": {"M": {"a": {"SS": ["x", "y"]}}}, "blob": {"B": b"\xff"}}
 
 
 def test_attributes_of_a_newer_version(locks: DynamoDBLockProvider) -> None:
-    """They are kept by each operation."""
+    """Each operation keeps the attributes that a newer version has added."""
 
     def job() -> LockStatus:
         item = item_of(locks)
         assert {name: item.get(name) for name in LATER} == LATER
         return status_of(locks)
 
-    take_from(locks, configure()).release()
+    take(configure(), locks).release()
     put(locks, {**item_of(locks), **LATER})
-    lock = take_from(locks, configure())
+    lock = take(configure(), locks)
     assert job().locked_by == lock.locked_by
     assert locks.extend(lock, 2 * MINUTE)
     assert locks.replace(job(), 3 * MINUTE)
@@ -240,19 +240,19 @@ def test_attributes_of_a_newer_version(locks: DynamoDBLockProvider) -> None:
     locks.account_for_loss(lock, has_ended=True)
     locks.register("job", Schedule("0 0 1 1 *", "UTC"))
     assert job().schedule_state != ScheduleState()
-    take_from(locks, configure())
+    take(configure(), locks)
     assert force_release(locks, "job")
     assert job().state is LockState.FREE
 
 
 def test_held_until_decides(locks: DynamoDBLockProvider) -> None:
     """Who corrects it in the console frees the lock, or keeps it."""
-    lock = take_from(locks, configure())
+    lock = take(configure(), locks)
     item = item_of(locks)
     put(locks, {**item, "held_until": {"N": "0"}})
     assert not status_of(locks, "job").remaining
     assert not locks.extend(lock, MINUTE)
-    lock = take_from(locks, configure())
+    lock = take(configure(), locks)
     assert locks.release(lock)
     put(locks, {**item_of(locks), "held_until": item["held_until"]})
     assert isinstance(try_from(locks, configure()), LockHolder)
@@ -304,7 +304,7 @@ def unanswered(carry_out: Callable[[], Any]) -> Any:
 def test_lost_replies(locks: DynamoDBLockProvider, lost: Reply) -> None:
     """The second try finds that the first one had done it."""
     with replies(lost):
-        lock = take_from(locks, configure())
+        lock = take(configure(), locks)
     assert status_of(locks, "job").job == JobState(open_run=lock.locked_by)
 
 
@@ -319,7 +319,7 @@ def test_reply_lost_and_overtaken(locks: DynamoDBLockProvider) -> None:
         raise ReadTimeoutError(endpoint_url=URL)
 
     with replies(overtaken):
-        lock = take_from(locks, configure())
+        lock = take(configure(), locks)
     assert status_of(locks, "job").job == JobState(open_run=lock.locked_by)
     assert locks.release(lock)
 
@@ -347,9 +347,13 @@ def test_all_replies_lost(locks: DynamoDBLockProvider, faults: list[Reply]) -> N
 
 @pytest.mark.parametrize("fault", [throttled, unsent], ids=lambda f: f.__name__)
 def test_throttled_table(locks: DynamoDBLockProvider, fault: Reply) -> None:
-    """It is asked again, but not for long; then it is certain that nothing was done."""
+    """
+    A request to a throttled table is repeated a few times.
+
+    If the request still fails, it has certainly changed nothing.
+    """
     with replies(*[fault] * (REQUEST_TRIES - 1)):
-        lock = take_from(locks, configure())
+        lock = take(configure(), locks)
     assert locks.release(lock)
     with replies(*[fault] * REQUEST_TRIES):
         with pytest.raises(LockProviderError, match="'job' in DynamoDB") as raised:
@@ -412,13 +416,17 @@ def test_reply_without_a_date(locks: DynamoDBLockProvider, date: str | None) -> 
         with pytest.raises(LockProviderError, match="'job' in DynamoDB.*the date"):
             try_from(locks, configure())
     with headers(locks, "PutItem", {"date": date}):
-        lock = take_from(locks, configure())
+        lock = take(configure(), locks)
     assert status_of(locks).locked_by == lock.locked_by
 
 
 @pytest.mark.parametrize("kind", [None, "text/html"])
 def test_reply_of_a_web_server(locks: DynamoDBLockProvider, kind: str | None) -> None:
-    """It gives no lock, and nobody knows whether DynamoDB has carried out a change."""
+    """
+    A web server's reply gives no lock.
+
+    Whether DynamoDB has carried out a change is then uncertain.
+    """
     changed = {"content-type": kind}
     with headers(locks, "GetItem", changed):
         [message] = locks.check_store([])
@@ -439,7 +447,7 @@ def test_reply_of_a_web_server(locks: DynamoDBLockProvider, kind: str | None) ->
 def test_unknown_error(
     locks: DynamoDBLockProvider, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """It counts as a lost reply, and the next call works."""
+    """An unknown error counts as a lost reply, and the next call works."""
 
     def fail(carry_out: Callable[[], Any]) -> Any:
         carry_out()
@@ -474,8 +482,8 @@ def test_server_that_stands_still(dynamodb: dict[str, Any]) -> None:
             with pytest.raises(LockProviderError, match="'job' in DynamoDB") as raised:
                 locks.acquire(lock)
             assert raised.value.is_uncertain
-        assert wait_for(lambda: is_ours(lock))
-        assert wait_for(lambda: is_released(lock))
+        assert wait_for(lambda: try_to_acquire(lock))
+        assert wait_for(lambda: try_to_release(lock))
         locks.clients.close()
 
 
@@ -484,7 +492,7 @@ def test_server_that_is_killed(dynamodb: dict[str, Any]) -> None:
     port = urlsplit(dynamodb["endpoint_url"]).port or 80
     with proxy(port) as network:
         locks = through(dynamodb, network.port, "4m")
-        lock = take_from(locks, configure())
+        lock = take(configure(), locks)
     with pytest.raises(LockProviderError, match="'job' in DynamoDB"):
         locks.extend(lock, MINUTE)
     again = through(dynamodb, port, "4m")
@@ -502,7 +510,7 @@ def is_answered(locks: DynamoDBLockProvider) -> bool:
 
 
 def test_timeout_is_that_of_all_tries() -> None:
-    """Whether they connect or read."""
+    """All tries together, to connect and to read, stay within the timeout."""
     locks = DynamoDBLockProvider("default", timeout="12s", **LOGIN)
     config = locks.clients.get().meta.config
     each = config.connect_timeout + config.read_timeout

@@ -16,7 +16,7 @@ from django_shedlock.locks.configuration import ZERO, LockConfiguration
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.status import LockState
 from django_shedlock.providers.dynamodb import DynamoDBLockProvider
-from tests.support.locks import MINUTE, configure, status_of, take_from, try_from
+from tests.support.locks import MINUTE, configure, status_of, take, try_from
 
 NOON = 1_800_000_000
 SECOND = timedelta(seconds=1)
@@ -46,9 +46,9 @@ def is_free(locks: DynamoDBLockProvider) -> bool:
 
 
 def test_clock_is_that_of_the_reply(locks: DynamoDBLockProvider, date: Date) -> None:
-    """This host's has no part in it."""
+    """The provider takes the time from DynamoDB's reply, not from its own host."""
     assert locks.clock() == locks.now().timestamp() == NOON
-    take_from(locks, configure())
+    take(configure(), locks)
     assert status_of(locks, "job").locked_at.timestamp() == NOON
 
 
@@ -59,7 +59,7 @@ def test_lease_lasts_through_its_second(
     locks: DynamoDBLockProvider, date: Date, lease: timedelta, last: int
 ) -> None:
     """Acquired at its end, the lease is over at the end of that one; never before."""
-    take_from(locks, configure(lock_at_most_for=lease))
+    take(configure(lock_at_most_for=lease), locks)
     date.second += last
     assert not is_free(locks)
     assert status_of(locks, "job").state is LockState.RUNNING
@@ -71,8 +71,8 @@ def test_lease_lasts_through_its_second(
 def test_extension_lasts_through_its_second(
     locks: DynamoDBLockProvider, date: Date
 ) -> None:
-    """Also one to the very second in which the former lease ends."""
-    lock = take_from(locks, configure(lock_at_most_for=MINUTE))
+    """A lease counts as held in its last second, and can still be extended then."""
+    lock = take(configure(lock_at_most_for=MINUTE), locks)
     date.second += 60
     for _ in range(2):
         assert locks.extend(lock, SECOND)
@@ -86,14 +86,14 @@ def test_extension_lasts_through_its_second(
 def test_released_lock_is_free_at_once(locks: DynamoDBLockProvider, date: Date) -> None:
     """In the second of its acquisition, too."""
     for _ in range(2):
-        assert locks.release(take_from(locks, configure()))
+        assert locks.release(take(configure(), locks))
         assert is_free(locks)
         assert status_of(locks, "job").state is LockState.FREE
 
 
 def test_operator_releases_at_once(locks: DynamoDBLockProvider, date: Date) -> None:
     """Nothing is left of a second."""
-    take_from(locks, configure(lock_at_least_for=MINUTE))
+    take(configure(lock_at_least_for=MINUTE), locks)
     assert locks.replace(status_of(locks, "job"), ZERO)
     assert is_free(locks)
 
@@ -104,7 +104,7 @@ def test_lock_is_kept_through_its_second(
 ) -> None:
     """Whenever it was released, also in that very second."""
     configuration = LockConfiguration("job", 2 * MINUTE, MINUTE)
-    lock = take_from(locks, configuration)
+    lock = take(configuration, locks)
     date.second += released_after
     assert locks.release(lock)
     date.second = NOON + 60
@@ -118,7 +118,7 @@ def test_holder_relies_on_no_part_of_a_second(
     locks: DynamoDBLockProvider, date: Date
 ) -> None:
     """What it learns of its lease has passed at the end of the second."""
-    lock = take_from(locks, configure(lock_at_most_for=MINUTE))
+    lock = take(configure(lock_at_most_for=MINUTE), locks)
     for passed in (0, 30, 60):
         date.second = NOON + passed
         status = locks.lease_of(lock)
@@ -132,7 +132,7 @@ def test_waiting_caller_is_told_a_second(
     locks: DynamoDBLockProvider, date: Date
 ) -> None:
     """In the last one, so that it does not ask again and again."""
-    take_from(locks, configure(lock_at_most_for=MINUTE))
+    take(configure(lock_at_most_for=MINUTE), locks)
     date.second += 60
     holder: Any = try_from(locks, configure())
     assert holder.remaining == SECOND
@@ -142,7 +142,7 @@ def test_change_of_the_job_holds_no_lock(
     locks: DynamoDBLockProvider, date: Date
 ) -> None:
     """A lock that was released in this second stays free, and a held one held."""
-    lock = take_from(locks, configure())
+    lock = take(configure(), locks)
     date.second += 1
     locks.request_run("job", "alice", "again")
     assert status_of(locks, "job").state is LockState.RUNNING
@@ -158,7 +158,7 @@ def test_change_of_the_job_makes_no_lease_longer(
     locks: DynamoDBLockProvider, date: Date
 ) -> None:
     """In the last second of its lease, too."""
-    take_from(locks, configure(lock_at_most_for=SECOND))
+    take(configure(lock_at_most_for=SECOND), locks)
     date.second += 1
     assert not is_free(locks)
     locks.request_run("job", "alice", "again")

@@ -16,12 +16,12 @@ from django_shedlock.providers.etcd import EtcdLockProvider
 from tests.providers.etcd.test_contract import end_lease
 from tests.support.etcd_servers import EtcdServer, etcd_servers, members_of
 from tests.support.locks import (
-    answer,
     configure,
-    is_ours,
-    is_released,
-    take_patiently,
+    take_when_store_answers,
     try_from,
+    try_if_store_answers,
+    try_to_acquire,
+    try_to_release,
 )
 from tests.support.proxies import proxy
 from tests.support.standstills import gone
@@ -49,15 +49,15 @@ def urls(servers: list[EtcdServer]) -> list[str]:
 def test_one_member_gone(servers: list[EtcdServer], *, killed: bool) -> None:
     """Whichever it is, locks are held as before, and others can be acquired."""
     with locks_of(urls(servers), timeout="6s") as locks:
-        held = take_patiently(locks)
+        held = take_when_store_answers(locks)
         token = held.fencing_token
         with gone(servers[:1], killed=killed):
-            assert isinstance(wait_for(lambda: answer(locks)), LockHolder)
+            assert isinstance(wait_for(lambda: try_if_store_answers(locks)), LockHolder)
             other, again = Lock(locks, configure("other")), Lock(locks, configure())
-            assert wait_for(lambda: is_ours(other))
-            assert wait_for(lambda: is_released(other))
-            assert wait_for(lambda: is_released(held))
-            assert wait_for(lambda: is_ours(again))
+            assert wait_for(lambda: try_to_acquire(other))
+            assert wait_for(lambda: try_to_release(other))
+            assert wait_for(lambda: try_to_release(held))
+            assert wait_for(lambda: try_to_acquire(again))
             assert token is not None
             assert (again.fencing_token or 0) > token
 
@@ -66,7 +66,7 @@ def test_one_member_gone(servers: list[EtcdServer], *, killed: bool) -> None:
 def test_two_members_gone(servers: list[EtcdServer], *, killed: bool) -> None:
     """The third gives no lock; when they come back the lock is held as before."""
     with locks_of(urls(servers), timeout="1500ms") as locks:
-        held = take_patiently(locks)
+        held = take_when_store_answers(locks)
         with gone(servers[1:], killed=killed):
             for name in ("job", "new"):
                 with pytest.raises(LockProviderError, match=f"{name!r} in etcd"):
@@ -76,10 +76,10 @@ def test_two_members_gone(servers: list[EtcdServer], *, killed: bool) -> None:
             if killed:
                 for server in servers[1:]:
                     server.start(members_of(servers))
-        assert isinstance(wait_for(lambda: answer(locks)), LockHolder)
+        assert isinstance(wait_for(lambda: try_if_store_answers(locks)), LockHolder)
         new = Lock(locks, configure("new"))
-        assert wait_for(lambda: is_ours(new))
-        assert wait_for(lambda: is_released(held))
+        assert wait_for(lambda: try_to_acquire(new))
+        assert wait_for(lambda: try_to_release(held))
 
 
 def test_member_that_is_cut_off(servers: list[EtcdServer]) -> None:
@@ -88,30 +88,36 @@ def test_member_that_is_cut_off(servers: list[EtcdServer]) -> None:
         networks = [stack.enter_context(proxy(server.port)) for server in servers]
         ways = [f"http://127.0.0.1:{network.port}" for network in networks]
         with locks_of(ways, timeout="3s") as locks:
-            held = take_patiently(locks)
+            held = take_when_store_answers(locks)
             with networks[0].cut(), networks[1].cut():
-                assert isinstance(wait_for(lambda: answer(locks)), LockHolder)
-                assert wait_for(lambda: is_released(held))
+                assert isinstance(
+                    wait_for(lambda: try_if_store_answers(locks)), LockHolder
+                )
+                assert wait_for(lambda: try_to_release(held))
                 again = Lock(locks, configure())
-                assert wait_for(lambda: is_ours(again))
+                assert wait_for(lambda: try_to_acquire(again))
         with locks_of(ways, timeout="600ms") as locks, ExitStack() as cuts:
             for network in networks:
                 cuts.enter_context(network.cut())
             with pytest.raises(LockProviderError, match="'job' in etcd"):
                 try_from(locks, configure())
     with locks_of(urls(servers)) as locks:
-        holder = wait_for(lambda: answer(locks))
+        holder = wait_for(lambda: try_if_store_answers(locks))
         assert isinstance(holder, LockHolder)
         assert holder.locked_by == again.locked_by
 
 
 def test_restart_keeps_locks(tmp_path: Path) -> None:
-    """Also those of a single member: it answers only after it has written."""
+    """
+    A single etcd member keeps its locks when it restarts.
+
+    The member answers only after it has written.
+    """
     with etcd_servers(tmp_path, 1) as [server], locks_of([server.url]) as locks:
-        held = take_patiently(locks)
+        held = take_when_store_answers(locks)
         server.end()
         server.start(members_of([server]))
-        assert isinstance(wait_for(lambda: answer(locks)), LockHolder)
+        assert isinstance(wait_for(lambda: try_if_store_answers(locks)), LockHolder)
         end_lease(locks, "job")
-        assert isinstance(answer(locks), Lock)
+        assert isinstance(try_if_store_answers(locks), Lock)
         assert not locks.release(held)

@@ -24,8 +24,7 @@ from django_shedlock.testing.contract.bad_records import (
     shown_flaw,
 )
 from django_shedlock.testing.contract.harness import Options
-from tests.support.etcd_fixtures import PATIENT, prefixes
-from tests.support.etcd_servers import ReachableEtcd
+from tests.support.etcd_servers import PATIENT, ReachableEtcd, prefixes
 from tests.support.ports import free_port
 
 ENDLESS_LEASE = entry_with(lease_seconds="1" * 400)

@@ -22,9 +22,8 @@ from tests.providers.etcd.test_contract import (
     send,
 )
 from tests.providers.etcd.test_requests import asked
-from tests.support.etcd_fixtures import PATIENT, prefixes
-from tests.support.etcd_servers import ReachableEtcd
-from tests.support.locks import MINUTE, configure, status_of, take_from, try_from
+from tests.support.etcd_servers import PATIENT, ReachableEtcd, prefixes
+from tests.support.locks import MINUTE, configure, status_of, take, try_from
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 HOUR_NEARLY = 59 * 60
@@ -48,7 +47,7 @@ def shift_clock(locks: EtcdLockProvider, by: timedelta) -> None:
 
 def test_lease_is_never_too_short(locks: EtcdLockProvider) -> None:
     """Whole seconds, and one more since two members' clocks may differ by one."""
-    take_from(locks, LockConfiguration("job", timedelta(seconds=90.2)))
+    take(LockConfiguration("job", timedelta(seconds=90.2)), locks)
     lease = known(locks, "job")[1].lease
     answer, _ = locks.members.ask("lease/timetolive", {"ID": str(lease)})
     assert int(answer["grantedTTL"]) == math.ceil(90.2) + 1
@@ -56,12 +55,12 @@ def test_lease_is_never_too_short(locks: EtcdLockProvider) -> None:
 
 def test_lease_of_etcd_decides(locks: EtcdLockProvider) -> None:
     """Not the times in the record, which are for people and for ticks."""
-    lock = take_from(locks, configure())
+    lock = take(configure(), locks)
     end_lease(locks, "job")
     assert not locks.extend(lock, MINUTE)
     [status] = locks.statuses()
     assert not status.remaining
-    take_from(locks, configure())
+    take(configure(), locks)
     values = json.loads(known(locks, "job")[0].value)
     values["lock_until"] = 1.0
     put_record(locks, json.dumps(values).encode())
@@ -71,8 +70,8 @@ def test_lease_of_etcd_decides(locks: EtcdLockProvider) -> None:
 
 
 def test_no_lease_is_left(locks: EtcdLockProvider) -> None:
-    """Neither by a release, nor by an extension."""
-    lock = take_from(locks, configure())
+    """Neither a release nor an extension leaves an old etcd lease behind."""
+    lock = take(configure(), locks)
     leases = [known(locks, "job")[1].lease]
     assert locks.extend(lock, MINUTE)
     leases.append(known(locks, "job")[1].lease)
@@ -88,7 +87,7 @@ def test_lost_race_leaves_no_lease(
     """The one that was granted for it is revoked."""
     entry, version, _ = locks.read("job")
     assert entry is None
-    winner = take_from(locks, configure())
+    winner = take(configure(), locks)
     taken = locks.read("job")[0]
     assert taken is not None
     with asked(monkeypatch) as paths:
@@ -102,7 +101,7 @@ def test_change_of_the_job_leaves_the_lease(
     locks: EtcdLockProvider, monkeypatch: pytest.MonkeyPatch, by: timedelta
 ) -> None:
     """What is written about its runs neither ends a lease nor makes it longer."""
-    lock = take_from(locks, configure())
+    lock = take(configure(), locks)
     shift_clock(locks, by)
     lease = known(locks, "job")[1].lease
     with asked(monkeypatch) as paths:
@@ -119,7 +118,7 @@ def test_change_of_the_job_leaves_the_lease(
 @another_clock
 def test_extension_after_another_clock(locks: EtcdLockProvider, by: timedelta) -> None:
     """etcd's lease lasts as long as the holder was promised."""
-    lock = take_from(locks, LockConfiguration("job", MINUTE))
+    lock = take(LockConfiguration("job", MINUTE), locks)
     shift_clock(locks, by)
     assert locks.extend(lock, HOUR)
     assert left(locks) > HOUR_NEARLY
@@ -128,8 +127,12 @@ def test_extension_after_another_clock(locks: EtcdLockProvider, by: timedelta) -
 
 
 def test_extension_of_a_lease_that_is_nearly_over(locks: EtcdLockProvider) -> None:
-    """Also if the record says that it has only begun."""
-    lock = take_from(locks, LockConfiguration("job", HOUR))
+    """
+    An extension renews an etcd lease that is nearly over.
+
+    The record may say that the lease has only begun.
+    """
+    lock = take(LockConfiguration("job", HOUR), locks)
     value = known(locks, "job")[0].value
     grant = {"TTL": 60, "ID": 0}
     short = int(locks.members.ask("lease/grant", grant)[0]["ID"])
@@ -141,8 +144,8 @@ def test_extension_of_a_lease_that_is_nearly_over(locks: EtcdLockProvider) -> No
 
 @another_clock
 def test_shorter_extension(locks: EtcdLockProvider, by: timedelta) -> None:
-    """It leaves the lease as long as it was, whatever the record says."""
-    lock = take_from(locks, LockConfiguration("job", HOUR))
+    """A shorter extension never shortens etcd's lease, whatever the record says."""
+    lock = take(LockConfiguration("job", HOUR), locks)
     shift_clock(locks, by)
     assert locks.extend(lock, MINUTE)
     assert left(locks) > HOUR_NEARLY
@@ -159,8 +162,12 @@ def test_lease_in_its_last_second(
 
 
 def test_deleted_record_frees_no_lock(locks: EtcdLockProvider) -> None:
-    """It is listed, and its holder extends and releases it."""
-    lock = take_from(locks, configure())
+    """
+    A lock whose record was deleted stays held.
+
+    The lock is still listed, and its holder can extend and release it.
+    """
+    lock = take(configure(), locks)
     token = lock.fencing_token
     send(locks, gateway.delete_key(locks._keys("job")[0]))
     assert isinstance(try_from(locks, configure()), LockHolder)
@@ -180,7 +187,7 @@ def test_lease_in_use_is_not_revoked(running_etcd: ReachableEtcd) -> None:
     locks = EtcdLockProvider(
         "default", endpoints=endpoints, prefix=next(prefixes), **PATIENT
     )
-    lock = take_from(locks, LockConfiguration("job", HOUR, MINUTE))
+    lock = take(LockConfiguration("job", HOUR, MINUTE), locks)
     schedule = Schedule("0 8 * * *", "UTC")
     with lost_answers(1, lambda: locks.register("job", schedule)):
         locks.release(lock)

@@ -20,9 +20,8 @@ from django_shedlock.providers.etcd import EtcdLockProvider
 from django_shedlock.providers.etcd_gateway import Members
 from django_shedlock.testing.contract.bad_records import entry_with
 from tests.providers.etcd.test_contract import known, lost_answers, put_record, send
-from tests.support.etcd_fixtures import PATIENT, prefixes
-from tests.support.etcd_servers import ReachableEtcd
-from tests.support.locks import MINUTE, configure, take_from, try_from
+from tests.support.etcd_servers import PATIENT, ReachableEtcd, prefixes
+from tests.support.locks import MINUTE, configure, take, try_from
 from tests.support.ports import free_port
 
 
@@ -44,7 +43,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 def test_round_trips(locks: EtcdLockProvider, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three for a lock, three for its release, one for a lock that is held."""
     with asked(monkeypatch) as paths:
-        lock = take_from(locks, configure())
+        lock = take(configure(), locks)
     assert paths == ["kv/txn", "lease/grant", "kv/txn"]
     with asked(monkeypatch) as paths:
         assert isinstance(try_from(locks, configure()), LockHolder)
@@ -61,9 +60,9 @@ def test_round_trips(locks: EtcdLockProvider, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_values_are_short(locks: EtcdLockProvider) -> None:
-    """They leave out what is unknown, and the holder's key also what the job did."""
+    """A record omits unknown values. A holder's key also omits the job's state."""
     put_record(locks, entry_with(of_tomorrow="null"))
-    take_from(locks, configure())
+    take(configure(), locks)
     record, holder = (json.loads(key.value) for key in known(locks, "job"))
     assert [field for field, value in record.items() if value is None] == [
         "of_tomorrow"
@@ -74,7 +73,7 @@ def test_values_are_short(locks: EtcdLockProvider) -> None:
 
 
 def test_unreadable_record_of_a_free_lock(locks: EtcdLockProvider) -> None:
-    """It is reported, and not taken for the lock of nobody."""
+    """An unreadable record is reported, and is not overwritten like a free lock's."""
     put_record(locks, b"no JSON")
     [status] = locks.statuses()
     assert status.unreadable
@@ -85,8 +84,8 @@ def test_unreadable_record_of_a_free_lock(locks: EtcdLockProvider) -> None:
 
 @pytest.mark.parametrize("kind", ["records", "holders"])
 def test_name_that_is_no_text(locks: EtcdLockProvider, kind: str) -> None:
-    """It is one record that can't be read, and the rest is listed."""
-    take_from(locks, configure("other"))
+    """A key whose name is not UTF-8 is listed as unreadable, next to the others."""
+    take(configure("other"), locks)
     key = f"{locks.prefix}{kind}/".encode() + b"gr\xfcn"
     send(locks, gateway.put_key(key, known_value(locks, "other")))
     broken, other = locks.statuses()
@@ -150,12 +149,12 @@ def test_reply_that_is_not_of_etcd(
     change: Callable[[Response], object],
     said: str,
 ) -> None:
-    """Such a reply counts as a lost one, and the next call works."""
+    """A reply that is not etcd's counts as lost, and the next call works."""
     with changed_replies(monkeypatch, change, "/v3/kv/txn"):
         with pytest.raises(LockProviderError, match=f"'job' in etcd.*{said}") as no:
             try_from(locks, configure())
     assert no.value.is_uncertain
-    assert take_from(locks, configure()).release()
+    assert take(configure(), locks).release()
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyError, OSError])
@@ -173,7 +172,7 @@ def test_library_that_is_at_a_loss(
         with pytest.raises(LockProviderError, match="'job' in etcd.*at a loss") as no:
             try_from(locks, configure())
     assert no.value.is_uncertain
-    assert take_from(locks, configure()).release()
+    assert take(configure(), locks).release()
 
 
 def test_library_that_is_at_a_loss_at_one_member(
@@ -185,14 +184,14 @@ def test_library_that_is_at_a_loss_at_one_member(
         "default", endpoints=endpoints, prefix=next(prefixes), **PATIENT
     )
     with lost_answers(1, error=RuntimeError):
-        assert take_from(locks, configure()).release()
+        assert take(configure(), locks).release()
     locks.members.clients.close()
 
 
 def test_lost_answer_before_a_member_that_is_away(
     running_etcd: ReachableEtcd,
 ) -> None:
-    """One answer that was lost is enough for nobody to know."""
+    """One lost answer makes the outcome uncertain, even if the next member is down."""
     endpoints = [running_etcd.url, f"http://127.0.0.1:{free_port()}"]
     locks = EtcdLockProvider("default", endpoints=endpoints, prefix=next(prefixes))
     with lost_answers(1):
@@ -206,13 +205,13 @@ def test_endpoint_that_nobody_listens_on(running_etcd: ReachableEtcd) -> None:
     """The other one is asked, and from then on first."""
     endpoints = [f"http://127.0.0.1:{free_port()}", running_etcd.url]
     locks = EtcdLockProvider("default", endpoints=endpoints, prefix=next(prefixes))
-    assert take_from(locks, configure()).release()
+    assert take(configure(), locks).release()
     assert locks.members.clients.get().urls == endpoints[::-1]
     locks.members.clients.close()
 
 
 def test_port_of_an_endpoint() -> None:
-    """It is etcd's own unless the endpoint names one."""
+    """An endpoint without a port gets etcd's default port."""
     endpoints = ["https://one", "http://[::1]/", "http://two:1"]
     locks = EtcdLockProvider("default", endpoints=endpoints)
     urls = locks.members.connect().urls

@@ -13,7 +13,7 @@ from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.status import LockState, RunOutcome
 from django_shedlock.providers.etcd import EtcdLockProvider
 from tests.support.etcd_servers import EtcdServer, etcd_servers
-from tests.support.locks import MINUTE, configure, status_of, take_from
+from tests.support.locks import MINUTE, configure, status_of, take
 from tests.support.ports import free_port
 from tests.support.store_states import StoreStates
 
@@ -77,12 +77,12 @@ class TestStates(StoreStates):
 
     def test_full_store_frees_the_lock(self, locks: EtcdLockProvider) -> None:
         """A release deletes the holder's key, though it can't write the record."""
-        held = take_from(locks, configure())
+        held = take(configure(), locks)
         with full(self.server):
             with pytest.raises(LockProviderError):
                 locks.release(held)
             assert status_of(locks).state is LockState.EXPIRED
-        again = take_from(locks, configure())
+        again = take(configure(), locks)
         assert again.abandoned is not None
         assert again.abandoned.locked_by == held.locked_by
         assert not locks.release(held)
@@ -92,7 +92,7 @@ class TestStates(StoreStates):
         """What etcd says counts more than that the last member was not reached."""
         endpoints = [self.server.url, f"http://127.0.0.1:{free_port()}"]
         locks = EtcdLockProvider("default", endpoints=endpoints)
-        held = take_from(locks, configure())
+        held = take(configure(), locks)
         with full(self.server):
             with pytest.raises(LockProviderError, match=self.full_fix):
                 locks.release(held)
@@ -103,8 +103,12 @@ class TestStates(StoreStates):
     def test_full_store_keeps_a_lock_for_its_least_time(
         self, locks: EtcdLockProvider, at_most: timedelta
     ) -> None:
-        """It stays held, and a release with room keeps it for that time."""
-        held = take_from(locks, configure("job", at_most, HOUR))
+        """
+        A full store keeps a lock held when its release fails.
+
+        A later release, with room, keeps the lock until its least time is over.
+        """
+        held = take(configure("job", at_most, HOUR), locks)
         with full(self.server):
             with pytest.raises(LockProviderError, match=self.full_fix):
                 locks.release(held)
@@ -117,7 +121,7 @@ class TestStates(StoreStates):
         self, locks: EtcdLockProvider, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The holder keeps the lease that it has."""
-        held = take_from(locks, configure())
+        held = take(configure(), locks)
         grant = locks._grant
 
         def then_full(name: str, seconds: float) -> int:
@@ -132,7 +136,7 @@ class TestStates(StoreStates):
 
     def test_full_store_ends_no_other_lease(self, locks: EtcdLockProvider) -> None:
         """A release that has read an older state frees nothing."""
-        entry, version, now = locks.read(take_from(locks, configure()).name)
+        entry, version, now = locks.read(take(configure(), locks).name)
         assert entry is not None
         successor = Lock(locks, configure())
         status = status_of(locks)

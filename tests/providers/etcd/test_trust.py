@@ -16,9 +16,13 @@ from django_shedlock.providers import get_provider
 from django_shedlock.providers.etcd import EtcdLockProvider
 from tests.providers.etcd.test_checks import use
 from tests.providers.etcd.test_cluster import locks_of
-from tests.support.certificates import Certificate, certificate
-from tests.support.etcd_servers import EtcdServer, etcd_servers
-from tests.support.locks import configure, take_from, try_from
+from tests.support.etcd_servers import (
+    Certificate,
+    EtcdServer,
+    certificate,
+    etcd_servers,
+)
+from tests.support.locks import configure, take, try_from
 from tests.support.ports import free_port
 from tests.support.threads import run_threads
 
@@ -75,12 +79,12 @@ def test_environment_replaces_no_authority(
     certificates: tuple[Certificate, Certificate],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Neither its certificates nor its proxies: what the options say is what counts."""
+    """Only the options decide on the CA, whatever the environment says."""
     ours, theirs = certificates
     for name in BUNDLES:
         monkeypatch.setenv(name, theirs.path)
     with locks_of([secured.url], ca_cert=ours.path) as locks:
-        assert take_from(locks, configure()).release()
+        assert take(configure(), locks).release()
 
 
 def test_environment_adds_no_authority(
@@ -99,9 +103,9 @@ def test_environment_adds_no_authority(
 
 @pytest.mark.usefixtures("surroundings")
 def test_environment_logs_nobody_in(guarded: EtcdServer) -> None:
-    """Nor does it divert a request without TLS."""
+    """The environment's proxies and netrc don't affect a request without TLS."""
     with locks_of([guarded.url], **LOGIN) as locks:
-        assert take_from(locks, configure()).release()
+        assert take(configure(), locks).release()
 
 
 def test_certificate_of_the_client(
@@ -116,7 +120,7 @@ def test_certificate_of_the_client(
                 try_from(locks, configure())
         own = {"cert_cert": ours.path, "cert_key": ours.key}
         with locks_of([server.url], ca_cert=ours.path, **own) as locks:
-            assert take_from(locks, configure()).release()
+            assert take(configure(), locks).release()
 
 
 @pytest.mark.parametrize("option", ["ca_cert", "cert_cert", "cert_key"])
@@ -141,7 +145,7 @@ def test_missing_file(
 def test_login(guarded: EtcdServer) -> None:
     """The provider needs no more rights than to the keys under its prefix."""
     with locks_of([guarded.url], **LOGIN) as locks:
-        lock = take_from(locks, configure())
+        lock = take(configure(), locks)
         assert isinstance(try_from(locks, configure()), LockHolder)
         assert locks.extend(lock, configure().lock_at_most_for)
         assert [status.name for status in locks.statuses()] == ["job"]
@@ -178,7 +182,7 @@ def test_login_is_renewed(guarded: EtcdServer, monkeypatch: pytest.MonkeyPatch) 
     """etcd ends a login that nobody used for minutes, or whose user has changed."""
     logins = logins_of(monkeypatch)
     with locks_of([guarded.url], **LOGIN) as locks:
-        held = take_from(locks, configure("renewed"))
+        held = take(configure("renewed"), locks)
         guarded.end_logins("shop", PASSWORD)
         assert isinstance(try_from(locks, configure("renewed")), LockHolder)
         assert locks.release(held)
@@ -214,7 +218,7 @@ def test_refused_key(guarded: EtcdServer) -> None:
     [{"user": "shop"}, {"password": PASSWORD}, {"cert_cert": "a"}, {"cert_key": "a"}],
 )
 def test_half_of_a_pair(options: dict[str, Any]) -> None:
-    """It is refused at once, without the password."""
+    """Half of a pair of options is refused at once, without showing the password."""
     with pytest.raises(ValueError, match="belong together") as no:
         EtcdLockProvider("default", endpoints="http://one", **options)
     assert PASSWORD not in str(no.value)

@@ -23,12 +23,12 @@ from tests.support.locks import (
     configure,
     force_release,
     status_of,
+    take,
     take_at_last,
-    take_from,
     try_from,
 )
 from tests.support.processes import Parent, workers
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import STARTUP_PATIENCE
 
 ZERO = timedelta(0)
 PAIRS, STEPS = 3, 10
@@ -93,7 +93,7 @@ def test_java_holds(locks: MongoLockProvider, java: JavaShedLock) -> None:
 
 def test_we_hold(locks: MongoLockProvider, java: JavaShedLock) -> None:
     """Java is refused, until we release, or our lease is over."""
-    lock = take_from(locks, configure())
+    lock = take(configure(), locks)
     assert not java.lock("job", MINUTE)
     assert not java.extend("job", MINUTE)
     assert locks.extend(lock, 5 * MINUTE)
@@ -104,13 +104,13 @@ def test_we_hold(locks: MongoLockProvider, java: JavaShedLock) -> None:
 
 def test_we_keep_a_lock(locks: MongoLockProvider, java: JavaShedLock) -> None:
     """What lock_at_least_for keeps Java can't get either."""
-    assert locks.release(take_from(locks, configure(lock_at_least_for=MINUTE)))
+    assert locks.release(take(configure(lock_at_least_for=MINUTE), locks))
     assert not java.lock("job", MINUTE)
 
 
 def test_java_took_what_was_ours(locks: MongoLockProvider, java: JavaShedLock) -> None:
     """We neither extend nor release it, and our fields say nothing of it."""
-    lock = take_from(locks, configure(lock_at_least_for=MINUTE))
+    lock = take(configure(lock_at_least_for=MINUTE), locks)
     assert locks.extend(lock, MINUTE)
     end_lease(locks)
     assert java.lock("job", MINUTE)
@@ -121,14 +121,14 @@ def test_java_took_what_was_ours(locks: MongoLockProvider, java: JavaShedLock) -
     java.unlock("job")
     status = status_of(locks, "job")
     assert status.state is LockState.EXPIRED  # nobody has accounted for our run
-    assert take_from(locks, configure()).fencing_token > lock.fencing_token
+    assert take(configure(), locks).fencing_token > lock.fencing_token
 
 
 def test_java_between_two_of_our_runs(
     locks: MongoLockProvider, java: JavaShedLock
 ) -> None:
     """Our killed run is counted once, and Java's own run is not."""
-    killed = take_from(locks, configure())
+    killed = take(configure(), locks)
     end_lease(locks)
     assert java.lock("job", MINUTE)
     assert status_of(locks, "job").state is LockState.RUNNING
@@ -136,7 +136,7 @@ def test_java_between_two_of_our_runs(
     status = status_of(locks, "job")
     assert status.state is LockState.EXPIRED
     assert status.job.open_run == killed.locked_by
-    lock = take_from(locks, configure())
+    lock = take(configure(), locks)
     job = status_of(locks, "job").job
     assert (job.last_run, job.outcome) == (killed.locked_by, RunOutcome.ABANDONED)
     assert (job.failures, job.started_at) == (1, None)
@@ -145,15 +145,19 @@ def test_java_between_two_of_our_runs(
     assert locks.release(lock)
     assert java.lock("job", MINUTE)
     java.unlock("job")
-    assert take_from(locks, configure()).abandoned is None
+    assert take(configure(), locks).abandoned is None
     assert status_of(locks, "job").job.failures == 0
 
 
 def test_java_took_what_we_released(
     locks: MongoLockProvider, java: JavaShedLock
 ) -> None:
-    """It runs, though our field says "released": nobody gets it, not even by force."""
-    assert locks.release(take_from(locks, configure()))
+    """
+    A lock that Java took stays held, although our field says "released".
+
+    Not even a forced start acquires the lock.
+    """
+    assert locks.release(take(configure(), locks))
     assert java.lock("job", MINUTE)
     assert status_of(locks, "job").state is LockState.RUNNING
     forced = LockConfiguration("job", MINUTE, start=Start(Trigger.OPERATOR))
@@ -214,7 +218,7 @@ def count_up(
 
 
 def take_java(java: JavaShedLock) -> None:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + STARTUP_PATIENCE
     while not java.lock("job", MINUTE):
         assert time.monotonic() < deadline
         time.sleep(random.uniform(0.001, 0.005))

@@ -28,11 +28,11 @@ from tests.providers.mongodb.test_contract import lost_answers
 from tests.support.locks import (
     MINUTE,
     configure,
-    is_ours,
-    is_released,
     status_of,
-    take_from,
+    take,
     try_from,
+    try_to_acquire,
+    try_to_release,
 )
 from tests.support.ports import free_port
 from tests.support.proxies import proxy
@@ -85,9 +85,9 @@ def document(locks: MongoLockProvider, name: str = "job") -> dict[str, Any]:
 
 
 def test_operations_of_a_lock(watched: MongoLockProvider, commands: Commands) -> None:
-    """One to acquire, to extend and to release; two for a lock that is held."""
+    """Each step of a lock is one operation. A refused acquisition takes two."""
     with commands.expected("findAndModify"):
-        lock = take_from(watched, configure())
+        lock = take(configure(), watched)
     with commands.expected("findAndModify", "aggregate"):
         assert isinstance(try_from(watched, configure()), LockHolder)
     with commands.expected("findAndModify"):
@@ -106,7 +106,7 @@ def test_url_weakens_nothing(mongodb: dict[str, Any], commands: Commands) -> Non
     url = f"{mongodb['url'].partition('?')[0]}?{ELSEWHERE}"
     options = {**mongodb, "url": url, "event_listeners": [commands]}
     locks = MongoLockProvider("default", **options)
-    lock = take_from(locks, configure())
+    lock = take(configure(), locks)
     assert locks.extend(lock, MINUTE)
     assert status_of(locks, "job").remaining
     assert list(locks.names()) == ["job"]
@@ -126,7 +126,7 @@ def test_operations_of_a_tick(watched: MongoLockProvider, commands: Commands) ->
     schedule = Schedule("0 0 1 1 *", "UTC")
     configuration = LockConfiguration("job", MINUTE, schedule=schedule)
     with commands.expected("aggregate", "hello", "insert"):
-        lock = take_from(watched, configuration)
+        lock = take(configuration, watched)
     with commands.expected("aggregate", "update"):
         assert watched.release(lock)
     with commands.expected("aggregate"):
@@ -138,7 +138,7 @@ def test_operations_of_a_tick(watched: MongoLockProvider, commands: Commands) ->
 
 def test_document(locks: MongoLockProvider) -> None:
     """Java's fields are dates and a text; ours stand beside them."""
-    lock = take_from(locks, configure(lock_at_least_for=MINUTE))
+    lock = take(configure(lock_at_least_for=MINUTE), locks)
     found = document(locks)
     assert found["lockedBy"] == found["acquiredBy"] == lock.locked_by
     assert found["lockUntil"] - found["lockedAt"] == configure().lock_at_most_for
@@ -152,7 +152,7 @@ def test_document(locks: MongoLockProvider) -> None:
 
 def test_held_lock_is_not_written(locks: MongoLockProvider) -> None:
     """Who comes second changes nothing."""
-    take_from(locks, configure())
+    take(configure(), locks)
     before = document(locks)
     assert isinstance(try_from(locks, configure()), LockHolder)
     assert document(locks) == before
@@ -167,7 +167,7 @@ def set_back(locks: MongoLockProvider, by: timedelta) -> None:
 
 def test_release_tells_when_it_was(locks: MongoLockProvider) -> None:
     """A lock that nothing keeps ends now, not when it was acquired."""
-    lock = take_from(locks, configure())
+    lock = take(configure(), locks)
     set_back(locks, -MINUTE / 2)
     assert locks.release(lock)
     found = document(locks)
@@ -188,7 +188,7 @@ def test_write_changes_only_what_was_read(
     locks: MongoLockProvider, change: dict[str, Any]
 ) -> None:
     """Whatever field somebody changed since, Java's or ours."""
-    take_from(locks, configure())
+    take(configure(), locks)
     entry, version, _ = locks.read("job")
     assert entry is not None
     locks.collection.update_one({"_id": "job"}, {"$set": change})
@@ -218,8 +218,8 @@ def test_lease_is_rounded_up() -> None:
     ids=repr,
 )
 def test_foreign_document(locks: MongoLockProvider, wrong: dict[str, Any]) -> None:
-    """It is one that can't be read, and the rest is listed."""
-    take_from(locks, configure("other"))
+    """A foreign document is listed as unreadable, and hides no other lock."""
+    take(configure("other"), locks)
     right = document(locks, "other")
     locks.collection.insert_one({**right, "_id": "job", **wrong})
     found = {status.name: bool(status.unreadable) for status in locks.statuses()}
@@ -231,8 +231,8 @@ def test_foreign_document(locks: MongoLockProvider, wrong: dict[str, Any]) -> No
 def test_instant_that_python_does_not_know(
     locks: MongoLockProvider, moment: int
 ) -> None:
-    """It spoils no answer; the stand-in knows none, either."""
-    take_from(locks, configure())
+    """A date that Python can't represent spoils only its own document."""
+    take(configure(), locks)
     date = DatetimeMS(moment)
     right = {**locks.read("job")[1], "now": locks.now()}
     answer = bson.encode({"cursor": [right, {**right, "lockUntil": date}]})
@@ -243,8 +243,8 @@ def test_instant_that_python_does_not_know(
 
 
 def test_name_that_is_no_utf_8(locks: MongoLockProvider) -> None:
-    """It spoils no answer, and is told."""
-    take_from(locks, configure("gr__n"))
+    """A name that is not UTF-8 is reported, and the answer is still decoded."""
+    take(configure("gr__n"), locks)
     right = {**locks.read("gr__n")[1], "now": locks.now()}
     answer = bson.encode(right).replace(b"gr__n", b"gr\xfc\xfcn")
     found = bson.decode(answer, locks.collection.codec_options)
@@ -284,8 +284,8 @@ def test_change_that_may_not_stay(locks: MongoLockProvider, error: Exception) ->
 
 
 def test_holder_that_is_no_text(locks: MongoLockProvider) -> None:
-    """Its lease counts all the same, and the error says what to do."""
-    take_from(locks, configure())
+    """A document with an unreadable holder stays unchanged, and the error says so."""
+    take(configure(), locks)
     locks.collection.update_one({"_id": "job"}, {"$set": {"lockedBy": 1}})
     before = document(locks)
     with pytest.raises(LockProviderError, match="'job'.*can't be read"):
@@ -302,13 +302,13 @@ def test_network_that_is_cut(mongodb: dict[str, Any]) -> None:
         locks = MongoLockProvider("default", **options)
         lock = Lock(locks, configure())
         warm = Lock(locks, configure("warm"))
-        assert wait_for(lambda: is_ours(warm))
+        assert wait_for(lambda: try_to_acquire(warm))
         with network.cut():
             with pytest.raises(LockProviderError, match="'job' in MongoDB") as raised:
                 locks.acquire(lock)
             assert raised.value.is_uncertain
-        assert wait_for(lambda: is_ours(lock))
-        assert wait_for(lambda: is_released(lock))
+        assert wait_for(lambda: try_to_acquire(lock))
+        assert wait_for(lambda: try_to_release(lock))
         locks.clients.close()
 
 

@@ -7,14 +7,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.redis_fixtures import (
+from tests.support.redis_servers import (
+    PROGRAMS,
     REDIS_STORE_VARIABLE,
+    RedisServer,
+    cluster,
     own_redis,
     running_own_redis,
     running_redis,
     server,
 )
-from tests.support.redis_servers import PROGRAMS, RedisServer, cluster
 
 __all__ = ["own_redis", "running_own_redis", "running_redis", "server"]
 

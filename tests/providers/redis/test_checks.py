@@ -159,7 +159,7 @@ def test_w016_server_that_reports_less(
 
 @pytest.mark.parametrize("is_writable", [False, True], ids=["read-only", "writable"])
 def test_w017_replica(settings: Any, tmp_path: Path, *, is_writable: bool) -> None:
-    """It refuses each lock, or its master's copy overwrites them."""
+    """W017 reports a url that names a replica, even a writable one."""
     with redis_servers(tmp_path, 2, "--repl-diskless-sync-delay", "0") as servers:
         master, replica = servers
         follow(replica, master.port)
@@ -180,6 +180,6 @@ def test_w017_replica(settings: Any, tmp_path: Path, *, is_writable: bool) -> No
 
 
 def test_provider_without_a_url() -> None:
-    """It is refused at once."""
+    """A Redis provider without a url is refused at once."""
     with pytest.raises(TypeError, match="url"):
         RedisLockProvider("default")  # type: ignore[call-arg]

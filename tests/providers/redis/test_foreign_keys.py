@@ -14,7 +14,7 @@ from django_shedlock.providers.base import LockQuery
 from django_shedlock.providers.redis import RedisLockProvider
 from tests.providers.redis.test_contract import FLAWS
 from tests.support.commands import call
-from tests.support.locks import configure, status_of, take_from, try_from
+from tests.support.locks import configure, status_of, take, try_from
 from tests.support.redis_servers import PATIENT, ReachableRedis
 
 KEY = "shedlock:{job}"
@@ -44,9 +44,9 @@ def kind(
 ) -> str:
     """Put something under the name of a lock, beside another lock that is held."""
     command, *what = FLAWS[request.param]
-    take_from(locks, configure("other"))
+    take(configure("other"), locks)
     if "by" in what:
-        take_from(locks, configure("job"))
+        take(configure("job"), locks)
     server.ask(str(command), KEY, *what)
     return str(request.param)
 
@@ -67,8 +67,8 @@ def test_key_is_one_unreadable_record(locks: RedisLockProvider, kind: str) -> No
 def test_name_that_is_no_utf_8(
     locks: RedisLockProvider, server: ReachableRedis
 ) -> None:
-    """It is shown by the numbers of its bytes, and can't be read."""
-    take_from(locks, configure("grün"))
+    """A name that is not UTF-8 is shown with escaped bytes, as unreadable."""
+    take(configure("grün"), locks)
     server.ask("HSET", NO_UTF_8, "until", "1")
     good, bad = locks.statuses()
     assert (good.name, good.unreadable) == ("grün", "")
@@ -81,8 +81,8 @@ def test_name_that_is_no_utf_8(
 def test_holder_that_is_no_utf_8(
     locks: RedisLockProvider, server: ReachableRedis
 ) -> None:
-    """Its lease counts all the same."""
-    take_from(locks, configure())
+    """A lock whose holder is not UTF-8 is still held."""
+    take(configure(), locks)
     server.ask("HSET", KEY, "by", b"\xff")
     assert status_of(locks, "job").unreadable
     holder = try_from(locks, configure())

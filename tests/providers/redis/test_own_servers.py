@@ -13,14 +13,13 @@ from django_shedlock.providers.redis_records import Script, ScriptCall
 from tests.support.locks import (
     MINUTE,
     configure,
-    is_released,
-    take_from,
-    take_patiently,
+    take,
+    take_when_store_answers,
     try_from,
+    try_to_release,
 )
 from tests.support.proxies import proxy
-from tests.support.redis_fixtures import locks_on
-from tests.support.redis_servers import PATIENT, RedisServer, redis_servers
+from tests.support.redis_servers import PATIENT, RedisServer, locks_on, redis_servers
 from tests.support.waiting import wait_for
 
 
@@ -39,13 +38,13 @@ def test_server_is_of_the_program(redis_program: str, own_redis: RedisServer) ->
 def test_server_that_forgot_the_scripts(
     locks: RedisLockProvider, own_redis: RedisServer
 ) -> None:
-    """It gets them again, with the request."""
-    lock = take_from(locks, configure())
+    """A server that forgot the scripts gets them again with the next request."""
+    lock = take(configure(), locks)
     for step in (locks.extend, locks.release):
         own_redis.ask("SCRIPT", "FLUSH")
         assert step(*((lock, MINUTE) if step == locks.extend else (lock,)))
     own_redis.ask("SCRIPT", "FLUSH")
-    assert take_from(locks, configure())
+    assert take(configure(), locks)
 
 
 def test_request_that_is_sent_again_writes(
@@ -56,7 +55,7 @@ def test_request_that_is_sent_again_writes(
     def changes() -> int:
         return int(own_redis.info("persistence")["rdb_changes_since_last_save"])
 
-    lock = take_from(locks, configure())
+    lock = take(configure(), locks)
     entry, mark, _ = locks.read("job")
     before = changes()
     assert locks.acquire(lock) is None
@@ -72,8 +71,8 @@ def test_server_that_hangs(tmp_path_factory: pytest.TempPathFactory) -> None:
     """The client's time limit ends the wait, and nobody knows what was done."""
     with redis_servers(tmp_path_factory.mktemp("hanging"), 1) as [server]:
         locks = RedisLockProvider("default", url=server.url, socket_timeout=0.2)
-        lock = take_patiently(locks)
-        assert wait_for(lambda: is_released(lock))
+        lock = take_when_store_answers(locks)
+        assert wait_for(lambda: try_to_release(lock))
         with server.paused():
             with pytest.raises(LockProviderError, match="'job'.*imeout") as failure:
                 try_from(locks, configure())
@@ -107,14 +106,14 @@ def test_sentinels_that_hang_are_asked_once(own_redis: RedisServer) -> None:
 
 
 def test_server_that_has_forgotten(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Without a disk the locks are gone after a restart; their holders learn of it."""
+    """A holder learns that a restart of a server without a disk lost its lock."""
     with redis_servers(tmp_path_factory.mktemp("forgetful"), 1) as [server]:
         locks = RedisLockProvider("default", url=server.url, **PATIENT)
-        lock = take_from(locks, configure())
+        lock = take(configure(), locks)
         token = lock.fencing_token
         server.end()
         server.start()
-        other = take_from(locks, configure())
+        other = take(configure(), locks)
         assert not lock.release()
         assert lock.is_lost
         assert token is not None
@@ -129,7 +128,7 @@ def test_other_errors_are_none_of_a_record(
     locks: RedisLockProvider, own_redis: RedisServer, *, reads_all: bool
 ) -> None:
     """A server that lets nobody read does not look as if records were broken."""
-    take_from(locks, configure())
+    take(configure(), locks)
     own_redis.ask("ACL", "SETUSER", "default", "-hgetall")
     try:
         with pytest.raises(LockProviderError, match=r"Give the user .*\+hgetall"):

@@ -9,7 +9,6 @@ import pytest
 
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks.configuration import LockConfiguration
-from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.status import LockHolder
 from django_shedlock.providers.base import LockQuery
 from django_shedlock.providers.redis import RedisLockProvider
@@ -19,8 +18,9 @@ from tests.support.locks import (
     MINUTE,
     configure,
     force_release,
+    pause,
     status_of,
-    take_from,
+    take,
     try_from,
 )
 from tests.support.redis_servers import PATIENT, ReachableRedis
@@ -42,7 +42,7 @@ def test_record_is_readable_by_hand(
     locks: RedisLockProvider, server: ReachableRedis
 ) -> None:
     """Whole microseconds and plain texts, in one hash."""
-    lock = take_from(locks, configure("job"))
+    lock = take(configure("job"), locks)
     record = server.ask("HGETALL", "shedlock:{job}")
     assert record["by"] == record["rev"] == record["open_run"] == lock.locked_by
     assert record["released"] == "0"
@@ -54,12 +54,12 @@ def test_record_is_readable_by_hand(
 def test_record_stays_for_its_retention(
     locks: RedisLockProvider, server: ReachableRedis
 ) -> None:
-    """After that nothing of the lock is left."""
-    lock = take_from(locks, configure("job"))
+    """A lock's record expires one retention after the lock becomes free."""
+    lock = take(configure("job"), locks)
     assert locks.release(lock)
     left = server.ask("PTTL", "shedlock:{job}")
     assert HOUR_IN_MS - 60_000 < left <= HOUR_IN_MS
-    lock = take_from(locks, configure("job", lock_at_least_for=MINUTE))
+    lock = take(configure("job", lock_at_least_for=MINUTE), locks)
     assert locks.release(lock)
     left = server.ask("PTTL", "shedlock:{job}")
     assert HOUR_IN_MS < left <= HOUR_IN_MS + 60_000
@@ -69,8 +69,7 @@ def test_record_of_a_pause_stays_for_its_retention(
     locks: RedisLockProvider, server: ReachableRedis
 ) -> None:
     """A pause opens no run, so its record stays for as long after the lease."""
-    lock = Lock(locks, configure("job"), opens_run=False)
-    assert locks.acquire(lock) is None
+    lock = pause("job", locks, MINUTE)
     assert HOUR_IN_MS < server.ask("PTTL", "shedlock:{job}") <= HOUR_IN_MS + 60_000
     assert locks.extend(lock, 10 * MINUTE)
     assert server.ask("PTTL", "shedlock:{job}") > HOUR_IN_MS + 500_000
@@ -85,7 +84,7 @@ def test_record_with_an_open_run_stays(
     """A run is not forgotten before somebody has accounted for it."""
     server.ask("HSET", "shedlock:{job}", "by", "x", "until", 0)
     server.ask("PEXPIRE", "shedlock:{job}", HOUR_IN_MS)
-    lock = take_from(locks, configure("job"))
+    lock = take(configure("job"), locks)
     assert server.ask("PTTL", "shedlock:{job}") == -1
     assert locks.extend(lock, MINUTE)
     assert server.ask("PTTL", "shedlock:{job}") == -1
@@ -99,15 +98,15 @@ def test_record_with_an_open_run_stays(
         assert locks.release(lock)
     else:
         shift(locks, "job", timedelta(days=2))
-        assert locks.release(take_from(locks, configure("job")))
+        assert locks.release(take(configure("job"), locks))
     assert 0 < server.ask("PTTL", "shedlock:{job}") <= HOUR_IN_MS + 60_000
 
 
 def test_request_stays_for_the_retention_of_its_record(
     locks: RedisLockProvider, server: ReachableRedis
 ) -> None:
-    """It is kept from the moment at which it was made, however old the lease is."""
-    assert locks.release(take_from(locks, configure("job")))
+    """A request keeps the record for a full retention, however old the lease is."""
+    assert locks.release(take(configure("job"), locks))
     shift(locks, "job", timedelta(minutes=59))
     locks.request_run("job", "alice", "again")
     assert server.ask("PTTL", "shedlock:{job}") > HOUR_IN_MS - 60_000
@@ -118,7 +117,7 @@ def test_format_is_read_alike(
     locks: RedisLockProvider, server: ReachableRedis, least: str
 ) -> None:
     """The scripts and Python refuse the same records, with the same advice."""
-    lock = take_from(locks, configure("job"))
+    lock = take(configure("job"), locks)
     server.ask("HSET", "shedlock:{job}", "min_format", least)
     assert "upgrade this process" in status_of(locks, "job").unreadable
     with pytest.raises(LockProviderError, match="newer version"):
@@ -131,9 +130,9 @@ def test_format_is_read_alike(
 def test_unreadable_state_of_a_job(
     locks: RedisLockProvider, server: ReachableRedis, field: str
 ) -> None:
-    """It is reported, and hides no other lock."""
-    take_from(locks, configure("other"))
-    take_from(locks, configure("job"))
+    """An unreadable state of a job is reported, and hides no other lock."""
+    take(configure("other"), locks)
+    take(configure("job"), locks)
     server.ask("HSET", "shedlock:{job}", field, "1e400")
     status, other = locks.statuses()
     assert status.unreadable
@@ -143,14 +142,14 @@ def test_unreadable_state_of_a_job(
 def test_record_with_a_schedule_stays(
     locks: RedisLockProvider, server: ReachableRedis
 ) -> None:
-    """Else a missed tick would be forgotten; also after each later step."""
-    take_from(locks, configure("job")).release()
+    """A record with a schedule never expires, so no missed tick is forgotten."""
+    take(configure("job"), locks).release()
     assert server.ask("PTTL", "shedlock:{job}") > 0
     locks.register("job", SCHEDULE, LONG_AGO)
     assert server.ask("PTTL", "shedlock:{job}") == -1
     shift(locks, "job", timedelta(days=2))
     for configuration in (configure("job"), SCHEDULED):
-        lock = take_from(locks, configuration)
+        lock = take(configuration, locks)
         assert locks.extend(lock, MINUTE)
         assert locks.release(lock)
         assert server.ask("PTTL", "shedlock:{job}") == -1
@@ -159,7 +158,7 @@ def test_record_with_a_schedule_stays(
 def take_token(
     locks: RedisLockProvider, configuration: LockConfiguration | None = None
 ) -> int:
-    lock = take_from(locks, configuration or configure("job"))
+    lock = take(configuration or configure("job"), locks)
     token = lock.fencing_token
     lock.release()
     assert token is not None
@@ -169,7 +168,7 @@ def take_token(
 def test_token_grows_though_the_clock_is_set_back(
     locks: RedisLockProvider, server: ReachableRedis
 ) -> None:
-    """Then it counts on from the number of the record."""
+    """A token counts on from the record's token if the clock is set back."""
     take_token(locks)
     server.ask("HSET", "shedlock:{job}", "token", 9_000_000_000_000_000)
     assert take_token(locks) == 9_000_000_000_000_001
@@ -181,12 +180,12 @@ def test_token_grows_though_the_clock_is_set_back(
 def test_names_and_prefixes_are_taken_literally(
     server: ReachableRedis, prefix: str
 ) -> None:
-    """None is a pattern, and none is cut."""
+    """Special characters in names and prefixes are neither patterns nor cut."""
     names = ["job", "a{b}c", "*", "}", "[x]", "grün", "a b", "x:y"]
     server.ask("SET", f"{prefix}x{{other}}", "not ours")
     locks = RedisLockProvider("default", url=server.url, prefix=prefix, **PATIENT)
     for name in names:
-        take_from(locks, configure(name))
+        take(configure(name), locks)
     assert [status.name for status in locks.statuses()] == sorted(names)
     assert [status.name for status in locks.statuses(LockQuery(names={"*", "}"}))] == [
         "*",
@@ -196,14 +195,14 @@ def test_names_and_prefixes_are_taken_literally(
 
 
 def test_two_prefixes_are_two_sets(server: ReachableRedis) -> None:
-    """Neither sees what the other one locks."""
+    """Providers with different prefixes don't see each other's locks."""
     one, other = (
         RedisLockProvider("default", url=server.url, prefix=prefix, **PATIENT)
         for prefix in ("one:", "other:")
     )
-    take_from(one, configure())
+    take(configure(), one)
     assert not list(other.statuses())
-    take_from(other, configure())
+    take(configure(), other)
     for locks in (one, other):
         locks.server.clients.close()
 
@@ -215,7 +214,7 @@ def test_many_locks_are_listed(
     monkeypatch.setattr(RedisLockProvider, "read_batch_size", 3)
     names = [f"job {number}" for number in range(8)]
     for name in names:
-        take_from(locks, configure(name))
+        take(configure(name), locks)
     assert [status.name for status in locks.statuses()] == names
 
 
@@ -223,9 +222,9 @@ def test_many_locks_are_listed(
 def test_unreadable_record(
     locks: RedisLockProvider, server: ReachableRedis, field: str
 ) -> None:
-    """It is told, and neither lost nor taken for a free lock."""
-    take_from(locks, configure("other"))
-    take_from(locks, configure("job"))
+    """An unreadable record is reported, and neither lost nor taken for a free lock."""
+    take(configure("other"), locks)
+    take(configure("job"), locks)
     server.ask("HSET", "shedlock:{job}", field, "x", "released", "0")
     status, other = locks.statuses()
     assert status.unreadable
@@ -245,11 +244,11 @@ def test_unreadable_record(
 def test_abandoned_run_whose_start_is_unreadable(
     locks: RedisLockProvider, server: ReachableRedis
 ) -> None:
-    """It is accounted for, and its start is not known."""
-    killed = take_from(locks, configure("job"))
+    """An abandoned run whose start is unreadable is reported without a start."""
+    killed = take(configure("job"), locks)
     shift(locks, "job", timedelta(hours=1))
     server.ask("HSET", "shedlock:{job}", "at", "x")
-    lock = take_from(locks, configure("job"))
+    lock = take(configure("job"), locks)
     assert lock.abandoned is not None
     assert lock.abandoned.locked_by == killed.locked_by
     assert lock.abandoned.started_at is None

@@ -22,21 +22,21 @@ from tests.providers.redis.test_requests import LONG_AGO, SCHEDULE, SCHEDULED
 from tests.support.locks import (
     LEASE,
     MINUTE,
-    answer,
     configure,
     force_release,
     status_of,
-    take_from,
-    take_patiently,
+    take,
+    take_when_store_answers,
     try_from,
+    try_if_store_answers,
 )
 from tests.support.proxies import Proxy, proxy
-from tests.support.redis_fixtures import locks_on
 from tests.support.redis_servers import (
     RedisServer,
     cluster,
     follow,
     gone,
+    locks_on,
     replicated,
     sentinels,
 )
@@ -60,10 +60,10 @@ def promote(replica: RedisServer) -> None:
 
 
 def test_replicas_confirm(servers: list[RedisServer]) -> None:
-    """With wait_replicas a lock that was acquired is on so many replicas."""
+    """A lock acquired with wait_replicas is on that many replicas."""
     master, *replicas = servers
     with locks_on(master, wait_replicas=2, wait_timeout="4m") as locks:
-        lock = take_from(locks, configure())
+        lock = take(configure(), locks)
         for replica in replicas:
             assert replica.ask("HGET", "shedlock:{job}", "by") == lock.locked_by
         assert isinstance(try_from(locks, configure()), LockHolder)
@@ -96,13 +96,13 @@ def is_acquired(
 
 
 def test_replica_that_is_cut_off(tmp_path: Path, servers: list[RedisServer]) -> None:
-    """One that answers nobody does not count."""
+    """A replica that is cut off confirms nothing, so the acquisition fails."""
     master, one, other = servers
     with proxy(master.port) as network:
         follow(one, network.port)
         other.end()
         with locks_on(master, wait_replicas=1, wait_timeout="4m") as locks:
-            assert take_from(locks, configure()).release()
+            assert take(configure(), locks).release()
         with (
             network.cut(),
             locks_on(master, wait_replicas=1, wait_timeout="100ms") as locks,
@@ -153,7 +153,7 @@ def test_fail_over_after_an_unconfirmed_extension(
     """The holder never believes in more than what the new master has."""
     master, replica, _ = servers
     with cut_off(servers) as (locks, network):
-        lock = take_from(locks, configure(lock_at_most_for=LEASE))
+        lock = take(configure(lock_at_most_for=LEASE), locks)
         believed = lock.lease_end
         assert lock.refresh()
         confirmed = lock.lease_end
@@ -173,10 +173,10 @@ def test_fail_over_after_an_unconfirmed_extension(
 
 
 def test_confirmed_extension_counts(servers: list[RedisServer]) -> None:
-    """Also one that the holder learns of, since it was an operator's."""
+    """A lock counts each confirmed extension, including an operator's."""
     replica = servers[1]
     with cut_off(servers) as (locks, _):
-        lock = take_from(locks, configure())
+        lock = take(configure(), locks)
         lock.extend(LEASE)
         assert lock.remaining() > LEASE / 2
         extend_by_hand(lock)
@@ -192,7 +192,7 @@ def test_lost_answer_confirms_nothing(servers: list[RedisServer]) -> None:
     with cut_off(servers) as (locks, network):
         locks.register("tick", SCHEDULE, LONG_AGO)
         shift(locks, "tick", timedelta(days=2))
-        assert take_from(locks, configure("warm")).release()
+        assert take(configure("warm"), locks).release()
         with cut(locks, network):
             for wanted, error in (
                 (configure(), PIPELINE_ERROR),
@@ -220,11 +220,11 @@ def test_unconfirmed_tick_is_run_later(servers: list[RedisServer]) -> None:
 
 
 def test_release_waits_for_no_replica(servers: list[RedisServer]) -> None:
-    """One that is lost only keeps the lock for longer."""
+    """A release succeeds although the replica that should confirm it is cut off."""
     with cut_off(servers) as (locks, network):
         locks.register("job", SCHEDULE, LONG_AGO)
         shift(locks, "job", timedelta(days=2))
-        lock = take_from(locks, SCHEDULED)
+        lock = take(SCHEDULED, locks)
         with cut(locks, network):
             assert lock.release()
 
@@ -236,7 +236,7 @@ def test_fail_over_can_lose_a_lock(servers: list[RedisServer]) -> None:
     with proxy(master.port) as network, locks_on(master) as locks:
         follow(replica, network.port)
         with network.cut():
-            take_from(locks, configure())
+            take(configure(), locks)
             master.end()
             network.close()
     promote(replica)
@@ -248,7 +248,7 @@ def test_fail_over_keeps_a_confirmed_lock(servers: list[RedisServer]) -> None:
     """What all replicas have confirmed is there, whichever becomes the master."""
     master, replica, other = servers
     with locks_on(master, wait_replicas=2, wait_timeout="4m") as locks:
-        held = take_from(locks, configure())
+        held = take(configure(), locks)
         token = held.fencing_token
     for server in (master, other):
         server.end()
@@ -257,7 +257,7 @@ def test_fail_over_keeps_a_confirmed_lock(servers: list[RedisServer]) -> None:
         assert isinstance(try_from(locks, configure()), LockHolder)
         force_release(locks, "job")
         assert token is not None
-        assert (take_from(locks, configure()).fencing_token or 0) > token
+        assert (take(configure(), locks).fencing_token or 0) > token
 
 
 @contextmanager
@@ -278,16 +278,20 @@ def test_sentinel_names_the_new_master(
     with sentinels(tmp_path, master) as ports:
         options = {"wait_replicas": 2, "wait_timeout": "4m"}
         with locks_by(ports, **options) as locks:
-            held = take_patiently(locks)
-            holder = wait_for(lambda: answer(locks))
+            held = take_when_store_answers(locks)
+            holder = wait_for(lambda: try_if_store_answers(locks))
             assert isinstance(holder, LockHolder)
             assert holder.locked_by == held.locked_by
         with locks_by(ports) as locks:
             other.end()
             wait_for(lambda: all(gone(port, other) for port in ports))
             master.end()
-            assert isinstance(wait_for(lambda: answer(locks, "job")), LockHolder)
-            assert isinstance(wait_for(lambda: answer(locks, "other")), Lock)
+            assert isinstance(
+                wait_for(lambda: try_if_store_answers(locks, "job")), LockHolder
+            )
+            assert isinstance(
+                wait_for(lambda: try_if_store_answers(locks, "other")), Lock
+            )
 
 
 def test_two_of_three_masters_gone(tmp_path: Path) -> None:
@@ -298,7 +302,7 @@ def test_two_of_three_masters_gone(tmp_path: Path) -> None:
         locks = RedisLockProvider("default", url=url, socket_timeout=0.5)
         names = [f"job {number}" for number in range(4)]
         for name in names:
-            take_patiently(locks, name)
+            take_when_store_answers(locks, name)
         with servers[1].paused(), servers[2].paused():
             wait_for(lambda: servers[0].ask("CLUSTER INFO")["cluster_state"] == "fail")
             for name in [*names, "new"]:
@@ -307,5 +311,7 @@ def test_two_of_three_masters_gone(tmp_path: Path) -> None:
         for server in servers:
             wait_for(lambda s=server: s.ask("CLUSTER INFO")["cluster_state"] == "ok")
         for name in names:
-            assert isinstance(wait_for(lambda n=name: answer(locks, n)), LockHolder)
+            assert isinstance(
+                wait_for(lambda n=name: try_if_store_answers(locks, n)), LockHolder
+            )
         locks.server.clients.close()

@@ -17,9 +17,8 @@ from django_shedlock.locks.status import LockHolder, LockState
 from django_shedlock.providers.redis import RedisLockProvider
 from django_shedlock.schedules.cron import Schedule
 from tests.providers.redis.test_contract import lost_answers, shift
-from tests.support.locks import MINUTE, configure, status_of, take_from, try_from
-from tests.support.redis_fixtures import locks_on
-from tests.support.redis_servers import ReachableRedis
+from tests.support.locks import MINUTE, configure, status_of, take, try_from
+from tests.support.redis_servers import ReachableRedis, locks_on
 
 SCHEDULE = Schedule("0 8 * * *", "UTC")
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
@@ -35,7 +34,7 @@ def locks(server: ReachableRedis) -> Iterator[RedisLockProvider]:
 @pytest.fixture
 def warm(locks: RedisLockProvider) -> RedisLockProvider:
     """Return a provider that is connected, on a server that knows its scripts."""
-    lock = take_from(locks, configure("warm"))
+    lock = take(configure("warm"), locks)
     locks.extend(lock, MINUTE)
     try_from(locks, configure("warm"))
     locks.release(lock)
@@ -72,7 +71,7 @@ def test_one_round_trip_each(
 ) -> None:
     """To acquire, to extend, to be refused, and to release."""
     with sent(monkeypatch) as requests:
-        lock = take_from(warm, configure())
+        lock = take(configure(), warm)
         assert len(requests) == 1
         assert warm.extend(lock, MINUTE, MINUTE)
         assert len(requests) == 2
@@ -86,10 +85,10 @@ def test_one_round_trip_each(
 def test_two_round_trips_with_a_schedule(
     warm: RedisLockProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One reads which ticks there were, and one writes."""
+    """An acquisition with a schedule reads in one round trip and writes in another."""
     let_tick_be_due(warm)
     with sent(monkeypatch) as requests:
-        lock = take_from(warm, SCHEDULED)
+        lock = take(SCHEDULED, warm)
         assert lock.tick is not None
         assert len(requests) == 2
         assert warm.release(lock)
@@ -99,9 +98,9 @@ def test_two_round_trips_with_a_schedule(
 def test_list_is_read_in_batches(
     warm: RedisLockProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not one round trip for each lock."""
+    """Many locks are listed in a few round trips, not in one for each lock."""
     for number in range(20):
-        take_from(warm, configure(f"job {number}"))
+        take(configure(f"job {number}"), warm)
     with sent(monkeypatch) as requests:
         assert len(list(warm.statuses())) == 21
     assert len(requests) < 5
@@ -109,7 +108,7 @@ def test_list_is_read_in_batches(
 
 def test_lost_answer_to_a_write(warm: RedisLockProvider) -> None:
     """What compare-and-set wrote is not written twice, nor taken for another's."""
-    lock = take_from(warm, configure())
+    lock = take(configure(), warm)
     version = warm.read("job")[1]
     entry = warm.read("job")[0]
     assert entry is not None

@@ -23,7 +23,7 @@ from tests.support.locks import (
     configure,
     force_release,
     status_of,
-    take_from,
+    take,
 )
 from tests.support.paths import ROOT
 from tests.support.redis_servers import PATIENT, RedisServer
@@ -63,7 +63,7 @@ def locks_with(
 
 def use(locks: RedisLockProvider, servers: list[RedisServer]) -> None:
     """Do all that a provider does with locks; only the passing of time needs more."""
-    lock = take_from(locks, configure())
+    lock = take(configure(), locks)
     assert locks.extend(lock, LEASE, MINUTE)
     assert lock.refresh()
     assert locks.release(lock)
@@ -71,10 +71,10 @@ def use(locks: RedisLockProvider, servers: list[RedisServer]) -> None:
         shift(owner, "job", timedelta(days=1))
         locks.register("job", SCHEDULE, LONG_AGO)
         shift(owner, "job", timedelta(days=2))
-    assert locks.release(take_from(locks, SCHEDULED))
+    assert locks.release(take(SCHEDULED, locks))
     locks.request_run("job", "alice", "again")
     start = Start(Trigger.OPERATOR, request=status_of(locks).job.asked_at)
-    take_from(locks, LockConfiguration("job", MINUTE, start=start))
+    take(LockConfiguration("job", MINUTE, start=start), locks)
     assert force_release(locks, "job")
     assert [status.name for status in locks.statuses()] == ["job"]
     assert locks.delete_unused("job", timedelta(0))
@@ -113,7 +113,7 @@ def test_replicas_need_wait(own_redis: RedisServer) -> None:
     for rights, error in (RIGHTS, r"Give the user \+wait$"), (RIGHTS | WAIT, "0 of 1 "):
         with locks_with(rights, [own_redis], **waits) as locks:
             with pytest.raises(LockProviderError, match=rf"'job'.*{error}"):
-                take_from(locks, configure())
+                take(configure(), locks)
             assert status_of(locks).state is LockState.FREE
 
 

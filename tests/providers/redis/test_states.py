@@ -26,11 +26,10 @@ from tests.support.locks import (
     configure,
     force_release,
     status_of,
-    take_from,
+    take,
     try_from,
 )
-from tests.support.redis_fixtures import locks_on
-from tests.support.redis_servers import RedisServer, redis_servers
+from tests.support.redis_servers import RedisServer, locks_on, redis_servers
 from tests.support.store_states import StoreStates
 from tests.support.waiting import wait_for
 
@@ -104,10 +103,10 @@ STEPS: dict[str, Callable[[Lock], Any]] = {
 def test_full_server_changes_a_held_lock(
     locks: RedisLockProvider, own_redis: RedisServer, step: str, *, is_tick: bool
 ) -> None:
-    """It is extended and released as ever: that needs no memory worth the name."""
+    """A full server still extends and releases a held lock."""
     locks.register("job", SCHEDULE, LONG_AGO)
     shift(locks, "job", timedelta(days=2))
-    lock = take_from(locks, SCHEDULED if is_tick else configure())
+    lock = take(SCHEDULED if is_tick else configure(), locks)
     with full(own_redis):
         assert STEPS[step](lock)
         left = status_of(locks, "job").remaining
@@ -130,7 +129,7 @@ def test_full_server_gives_no_known_lock(
     locks: RedisLockProvider, own_redis: RedisServer, wanted: Any
 ) -> None:
     """A record that is there makes no difference; the error names no script."""
-    assert take_from(locks, configure()).release()
+    assert take(configure(), locks).release()
     with full(own_redis), pytest.raises(LockProviderError, match="maxmemory") as error:
         try_from(locks, wanted)
     assert "script" not in str(error.value)

@@ -6,8 +6,7 @@ from typing import Any
 
 from django_shedlock.checks import check_providers, check_stores
 from tests.providers.test_servers import entry_of
-from tests.support.zookeeper_fixtures import PATIENT, paths
-from tests.support.zookeeper_servers import ReachableZooKeeper
+from tests.support.zookeeper_servers import PATIENT, ReachableZooKeeper, paths
 
 
 def use(settings: Any, **options: Any) -> None:

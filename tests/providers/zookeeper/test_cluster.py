@@ -19,21 +19,21 @@ from django_shedlock.providers.entries import Entry
 from django_shedlock.providers.zookeeper import SeenNode, ZooKeeperLockProvider
 from tests.support.locks import (
     MINUTE,
-    answer,
     configure,
-    is_ours,
-    is_released,
     status_of,
-    take_from,
-    take_patiently,
+    take,
+    take_when_store_answers,
     try_from,
+    try_if_store_answers,
+    try_to_acquire,
+    try_to_release,
 )
 from tests.support.proxies import proxy
 from tests.support.standstills import gone
-from tests.support.waiting import wait_for
-from tests.support.zookeeper_fixtures import paths
+from tests.support.waiting import STARTUP_PATIENCE, wait_for
 from tests.support.zookeeper_servers import (
     ZooKeeperServer,
+    paths,
     zookeeper_servers,
 )
 
@@ -52,7 +52,7 @@ def ensemble(
 @pytest.fixture
 def servers(ensemble: list[ZooKeeperServer]) -> Iterator[list[ZooKeeperServer]]:
     """Return them, with the leader first; let all be there again afterwards."""
-    leader = wait_for(lambda: leader_of(ensemble))
+    leader = wait_for(lambda: leader_of(ensemble), STARTUP_PATIENCE)
     yield sorted(ensemble, key=lambda each: each is not leader)
     restart(ensemble)
 
@@ -62,7 +62,7 @@ def restart(servers: list[ZooKeeperServer]) -> None:
         if server.process.poll() is not None:
             server.start()
     for server in servers:
-        wait_for(server.mode, pause=0.05)
+        wait_for(server.mode, pause=0.05, timeout=STARTUP_PATIENCE)
 
 
 def leader_of(servers: list[ZooKeeperServer]) -> ZooKeeperServer | None:
@@ -87,16 +87,16 @@ def addresses(servers: list[ZooKeeperServer]) -> list[str]:
 def test_leader_gone(servers: list[ZooKeeperServer], *, killed: bool) -> None:
     """The others elect another one; locks are held as before, and can be acquired."""
     with locks_of(addresses(servers)) as locks:
-        held = take_patiently(locks)
+        held = take_when_store_answers(locks)
         token = held.fencing_token or 0
         with gone(servers[:1], killed=killed):
-            holder = wait_for(lambda: answer(locks))
+            holder = wait_for(lambda: try_if_store_answers(locks), STARTUP_PATIENCE)
             assert isinstance(holder, LockHolder)
             assert holder.locked_by == held.locked_by
             other, again = Lock(locks, configure("other")), Lock(locks, configure())
-            assert wait_for(lambda: is_ours(other))
-            assert wait_for(lambda: is_released(held))
-            assert wait_for(lambda: is_ours(again))
+            assert wait_for(lambda: try_to_acquire(other), STARTUP_PATIENCE)
+            assert wait_for(lambda: try_to_release(held), STARTUP_PATIENCE)
+            assert wait_for(lambda: try_to_acquire(again), STARTUP_PATIENCE)
             assert (again.fencing_token or 0) > token
 
 
@@ -104,7 +104,7 @@ def test_leader_gone(servers: list[ZooKeeperServer], *, killed: bool) -> None:
 def test_two_members_gone(servers: list[ZooKeeperServer], *, killed: bool) -> None:
     """The third gives no lock; when they come back the lock is held as before."""
     with locks_of(addresses(servers), timeout="1500ms") as locks:
-        held = take_patiently(locks)
+        held = take_when_store_answers(locks)
         with gone(servers[1:], killed=killed):
             for name in ("job", "new"):
                 with pytest.raises(LockProviderError, match=f"{name!r} in ZooKeeper"):
@@ -113,10 +113,12 @@ def test_two_members_gone(servers: list[ZooKeeperServer], *, killed: bool) -> No
                 locks.extend(held, MINUTE)
             if killed:
                 restart(servers)
-        assert isinstance(wait_for(lambda: answer(locks)), LockHolder)
+        assert isinstance(
+            wait_for(lambda: try_if_store_answers(locks), STARTUP_PATIENCE), LockHolder
+        )
         new = Lock(locks, configure("new"))
-        assert wait_for(lambda: is_ours(new))
-        assert wait_for(lambda: is_released(held))
+        assert wait_for(lambda: try_to_acquire(new), STARTUP_PATIENCE)
+        assert wait_for(lambda: try_to_release(held), STARTUP_PATIENCE)
 
 
 def test_member_that_is_cut_off(servers: list[ZooKeeperServer]) -> None:
@@ -125,11 +127,14 @@ def test_member_that_is_cut_off(servers: list[ZooKeeperServer]) -> None:
         networks = [stack.enter_context(proxy(server.port)) for server in servers]
         ways = [f"127.0.0.1:{network.port}" for network in networks]
         with locks_of(ways, timeout="3s") as locks:
-            held, again = take_patiently(locks), Lock(locks, configure())
+            held, again = take_when_store_answers(locks), Lock(locks, configure())
             with networks[0].cut(), networks[1].cut():
-                assert isinstance(wait_for(lambda: answer(locks)), LockHolder)
-                assert wait_for(lambda: is_released(held))
-                assert wait_for(lambda: is_ours(again))
+                assert isinstance(
+                    wait_for(lambda: try_if_store_answers(locks), STARTUP_PATIENCE),
+                    LockHolder,
+                )
+                assert wait_for(lambda: try_to_release(held), STARTUP_PATIENCE)
+                assert wait_for(lambda: try_to_acquire(again), STARTUP_PATIENCE)
             with ExitStack() as cuts:
                 for network in networks:
                     cuts.enter_context(network.cut())
@@ -147,7 +152,7 @@ def write_earlier(locks: ZooKeeperLockProvider, name: str, **values: Any) -> Non
 
 
 def test_lease_of_another_leader(servers: list[ZooKeeperServer]) -> None:
-    """Its clock may have been behind, so the lease lasts as much longer."""
+    """A lease that a former leader wrote lasts longer, by clocks_apart."""
     hosts, path = addresses(servers), next(paths)
     with (
         locks_of(hosts, path, clocks_apart="1h") as careful,
@@ -155,7 +160,7 @@ def test_lease_of_another_leader(servers: list[ZooKeeperServer]) -> None:
     ):
         names = ("held", "released", "trusted", "kept")
         keep = {"lock_at_least_for": MINUTE}
-        taken = {name: take_from(careful, configure(name, **keep)) for name in names}
+        taken = {name: take(configure(name, **keep), careful) for name in names}
         ago = -BY.total_seconds()
         for name in ("held", "trusted"):
             write_earlier(careful, name, lock_until=ago, lock_at_least_until=ago)
@@ -166,11 +171,27 @@ def test_lease_of_another_leader(servers: list[ZooKeeperServer]) -> None:
         taken["released"].lock_at_least_for = ZERO
         taken["released"].release()
         servers[0].end()
-        wait_for(lambda: leader_of(servers))
-        assert isinstance(wait_for(lambda: answer(careful, "held")), LockHolder)
-        assert isinstance(wait_for(lambda: answer(careful, "kept")), LockHolder)
-        assert isinstance(wait_for(lambda: answer(careful, "released")), Lock)
-        assert isinstance(wait_for(lambda: answer(trusting, "trusted")), Lock)
+        wait_for(lambda: leader_of(servers), STARTUP_PATIENCE)
+        assert isinstance(
+            wait_for(lambda: try_if_store_answers(careful, "held"), STARTUP_PATIENCE),
+            LockHolder,
+        )
+        assert isinstance(
+            wait_for(lambda: try_if_store_answers(careful, "kept"), STARTUP_PATIENCE),
+            LockHolder,
+        )
+        assert isinstance(
+            wait_for(
+                lambda: try_if_store_answers(careful, "released"), STARTUP_PATIENCE
+            ),
+            Lock,
+        )
+        assert isinstance(
+            wait_for(
+                lambda: try_if_store_answers(trusting, "trusted"), STARTUP_PATIENCE
+            ),
+            Lock,
+        )
         assert careful.extend(taken["held"], MINUTE)
         assert careful.release(taken["held"])
         assert status_of(careful, "held").state is LockState.HELD_AT_LEAST
@@ -179,12 +200,12 @@ def test_lease_of_another_leader(servers: list[ZooKeeperServer]) -> None:
 def test_election_within_a_change(servers: list[ZooKeeperServer]) -> None:
     """The lease counts by the clock that was read, though another leader writes it."""
     with locks_of(addresses(servers), clocks_apart="1h") as locks:
-        held = take_patiently(locks)
+        held = take_when_store_answers(locks)
         entry, version, _ = locks.read("job")
         assert entry is not None
         servers[0].end()
-        wait_for(lambda: leader_of(servers))
-        assert wait_for(lambda: was_written(locks, entry, version))
+        wait_for(lambda: leader_of(servers), STARTUP_PATIENCE)
+        assert wait_for(lambda: was_written(locks, entry, version), STARTUP_PATIENCE)
         found, seen, _ = locks.read("job")
         assert found is not None
         assert seen.epoch > version.epoch
@@ -208,22 +229,22 @@ def was_written(
 def test_lease_by_another_hand(servers: list[ZooKeeperServer]) -> None:
     """Who copies the field, and writes another end, does not free the lock by that."""
     with locks_of(addresses(servers)) as locks:
-        take_from(locks, configure()).release()
+        take(configure(), locks).release()
         path = f"{locks.root}/locks/job"
         client = locks.clients.get().client
         record = json.loads(client.get(path)[0])
         record["lock_until"] += BY.total_seconds()
         client.set(path, json.dumps(record).encode())
-        assert isinstance(answer(locks), LockHolder)
+        assert isinstance(try_if_store_answers(locks), LockHolder)
 
 
 def test_lock_that_was_free_is_free(servers: list[ZooKeeperServer]) -> None:
     """A leader whose clock is behind does not keep what another one has freed."""
     with locks_of(addresses(servers)) as locks:
-        take_from(locks, configure()).release()
+        take(configure(), locks).release()
         entry, version, now = locks.read("job")
         assert entry is not None
         later = now + BY.total_seconds()
         ahead = version._replace(clock=later)
         assert locks.write("job", replace(entry, lock_until=later), ahead)
-        assert isinstance(answer(locks), Lock)
+        assert isinstance(try_if_store_answers(locks), Lock)

@@ -21,9 +21,8 @@ from django_shedlock.testing import LockProviderContract
 from django_shedlock.testing.contract.bad_records import FLAWS, shown_flaw
 from django_shedlock.testing.contract.harness import Options
 from tests.support.ports import free_port
-from tests.support.waiting import PATIENCE
-from tests.support.zookeeper_fixtures import PATIENT, paths
-from tests.support.zookeeper_servers import ReachableZooKeeper
+from tests.support.waiting import NEVER_SECONDS
+from tests.support.zookeeper_servers import PATIENT, ReachableZooKeeper, paths
 
 
 def change(provider: LockProvider, name: str, by: timedelta, *times: str) -> None:
@@ -67,7 +66,7 @@ def lost_answers(count: int) -> Iterator[None]:
         return LostAnswer(answer)
 
     def clock() -> float:
-        return monotonic() + (lost * 2 * PATIENCE if count > 1 else 0)
+        return monotonic() + (lost * 2 * NEVER_SECONDS if count > 1 else 0)
 
     with (
         patch.object(TransactionRequest, "commit_async", lose),

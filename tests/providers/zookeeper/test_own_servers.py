@@ -5,15 +5,14 @@ from __future__ import annotations
 import pytest
 
 from django_shedlock.exceptions import LockProviderError
-from tests.support.locks import MINUTE, configure, take_from
-from tests.support.zookeeper_fixtures import locks_on
-from tests.support.zookeeper_servers import ZooKeeperServer
+from tests.support.locks import MINUTE, configure, take
+from tests.support.zookeeper_servers import ZooKeeperServer, locks_on
 
 
 def test_server_that_hangs(own_zookeeper: ZooKeeperServer) -> None:
     """The error comes in time, says that nobody knows, and leaves the lock as it is."""
     with locks_on(own_zookeeper) as locks:
-        lock = take_from(locks, configure())
+        lock = take(configure(), locks)
         locks._timeout = 0.3
         with own_zookeeper.paused():
             with pytest.raises(

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
-from threading import Barrier
 from typing import Any
 
 import pytest
@@ -16,17 +14,17 @@ from django_shedlock.exceptions import InvalidLockConfiguration, LockProviderErr
 from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.lock import Lock
 from django_shedlock.providers.zookeeper import ZooKeeperLockProvider
-from tests.support.locks import MINUTE, configure, take_from, try_from
+from tests.support.locks import MINUTE, configure, take, try_from
 from tests.support.ports import free_port
-from tests.support.waiting import PATIENCE
-from tests.support.zookeeper_fixtures import PATIENT, paths
-from tests.support.zookeeper_servers import ReachableZooKeeper
+from tests.support.threads import meeting_of, running_threads
+from tests.support.waiting import STARTUP_PATIENCE
+from tests.support.zookeeper_servers import PATIENT, ReachableZooKeeper, paths
 
 
 def client_of(locks: ZooKeeperLockProvider) -> Any:
     """Return the client of this process, once it is connected."""
     connection = locks.clients.get()
-    assert connection.is_connected.wait(240)
+    assert connection.is_connected.wait(STARTUP_PATIENCE)
     return connection.client
 
 
@@ -49,10 +47,10 @@ def test_round_trips(
     locks: ZooKeeperLockProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two for a change, one for a lock that is held, and few for all locks."""
-    take_from(locks, configure("other"))  # makes the nodes of all
+    take(configure("other"), locks)  # makes the nodes of all
     taken: list[Lock] = []
     for trips, call in (
-        (2, lambda: taken.append(take_from(locks, configure()))),
+        (2, lambda: taken.append(take(configure(), locks))),
         (1, lambda: try_from(locks, configure())),
         (2, lambda: locks.extend(taken[0], MINUTE)),
         (2, lambda: locks.release(taken[0])),
@@ -68,7 +66,7 @@ def test_round_trips(
 @pytest.mark.parametrize("node", ["a%2fb", "gr%FC", "a b"])
 def test_node_that_is_no_locks(locks: ZooKeeperLockProvider, node: str) -> None:
     """No lock has such a node, so it is left out, and hides no lock."""
-    take_from(locks, configure("a/b"))
+    take(configure("a/b"), locks)
     client_of(locks).create(f"{locks.root}/locks/{node}", b"{}")
     [status] = locks.statuses()
     assert status.name == "a/b"
@@ -92,8 +90,8 @@ def shift_numbers(client: Any) -> None:
 
 @pytest.mark.parametrize("is_ours", [True, False])
 def test_answer_out_of_order(locks: ZooKeeperLockProvider, *, is_ours: bool) -> None:
-    """It ends the client's thread; a new client sends the request again."""
-    held = take_from(locks, configure())
+    """A release succeeds on a new client after an answer arrived out of order."""
+    held = take(configure(), locks)
     old = client_of(locks)
     if is_ours:
         shift_numbers(old)
@@ -101,37 +99,39 @@ def test_answer_out_of_order(locks: ZooKeeperLockProvider, *, is_ours: bool) -> 
         put_out_of_order(old)
     assert locks.release(held)
     assert client_of(locks) is not old
-    assert take_from(locks, configure())
+    assert take(configure(), locks)
 
 
 def test_answer_out_of_order_to_one_of_many_threads(
     locks: ZooKeeperLockProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They share the client, and all of them go on with the same new one."""
+    """
+    Threads that share a client all continue with one new client.
+
+    An answer out of order has ended the old client.
+    """
     old, made = client_of(locks), []
     connect = locks.clients._make
     monkeypatch.setattr(locks.clients, "_make", lambda: made.append(None) or connect())
-    with ThreadPoolExecutor(8) as pool:
-        barrier = Barrier(9)
-        work = [pool.submit(acquire_often, locks, i, barrier) for i in range(8)]
-        barrier.wait(PATIENCE)
+    meeting, numbers = meeting_of(9), iter(range(8))
+
+    def acquire_often() -> None:
+        name = f"job {next(numbers)}"
+        meeting.wait()
+        for _ in range(20):
+            locks.release(take(configure(name), locks))
+
+    with running_threads(8, acquire_often, meeting):
+        meeting.wait()
         put_out_of_order(old)
-        for each in work:
-            each.result(PATIENCE)
     assert len(made) == 1
-
-
-def acquire_often(locks: ZooKeeperLockProvider, number: int, barrier: Barrier) -> None:
-    barrier.wait(PATIENCE)
-    for _ in range(20):
-        locks.release(take_from(locks, configure(f"job {number}")))
 
 
 def test_client_that_has_ended(locks: ZooKeeperLockProvider) -> None:
     """Nobody waits for its connection: a new client sends the request."""
     old = client_of(locks)
     old.stop()
-    assert take_from(locks, configure())
+    assert take(configure(), locks)
     assert client_of(locks) is not old
 
 
@@ -139,7 +139,7 @@ def test_request_that_is_forgotten(
     locks: ZooKeeperLockProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """kazoo forgets one that it takes while its thread ends; a new client sends it."""
-    held = take_from(locks, configure())
+    held = take(configure(), locks)
     old = client_of(locks)
     monkeypatch.setattr(old, "_call", lambda request, answer: old.stop())
     assert locks.release(held)
@@ -155,7 +155,7 @@ def test_each_answer_out_of_order(
 
     def make_bad_client() -> Any:
         connection = connect()
-        assert connection.is_connected.wait(PATIENCE)
+        assert connection.is_connected.wait(STARTUP_PATIENCE)
         (shift_numbers if is_ours else put_out_of_order)(connection.client)
         made.append(connection)
         return connection
@@ -178,7 +178,7 @@ def test_mistake_of_ours_is_no_lost_connection(locks: ZooKeeperLockProvider) -> 
 
 
 def test_client_that_gave_up(locks: ZooKeeperLockProvider) -> None:
-    """As kazoo's does after a refused login: a new one is made in its place."""
+    """A client that gave up is replaced by a new one."""
     client_of(locks).stop()
     locks._timeout = 0.1
     with pytest.raises(LockProviderError, match="'job' in ZooKeeper"):
@@ -201,7 +201,7 @@ def test_reason_why_nobody_answers() -> None:
 
 
 def test_reason_of_a_former_connection(locks: ZooKeeperLockProvider) -> None:
-    """It says nothing about the present one."""
+    """An error doesn't repeat the reason why a former connection failed."""
     client_of(locks)
     shared = locks.clients.get()
     shared.log.reason = "refused yesterday"
@@ -212,11 +212,11 @@ def test_reason_of_a_former_connection(locks: ZooKeeperLockProvider) -> None:
 
 def test_new_lock_holds_up_no_other_one(locks: ZooKeeperLockProvider) -> None:
     """A lock that is made between a look and a change is none of that change's."""
-    held = take_from(locks, configure())
+    held = take(configure(), locks)
     entry, version, _ = locks.read("job")
     assert entry is not None
     assert locks._bucket("other") != locks._bucket("job")
-    take_from(locks, configure("other"))
+    take(configure("other"), locks)
     assert locks.write("job", entry, version)
     assert locks.release(held)
 
@@ -236,20 +236,34 @@ def test_token_grows_over_an_election(locks: ZooKeeperLockProvider) -> None:
     assert after > before
 
 
+def test_lease_by_another_leaders_clock_lasts_longer(
+    locks: ZooKeeperLockProvider,
+) -> None:
+    """The clock of the present leader may be ahead of the one that was read."""
+    take(configure(), locks)
+    entry, seen, _ = locks.read("job")
+    assert entry is not None
+    assert locks.write("job", entry, seen._replace(epoch=seen.epoch - 1))
+    found, _, _ = locks.read("job")
+    assert found is not None
+    assert found.lock_until == entry.lock_until + locks._apart
+    assert found.lock_at_least_until == entry.lock_at_least_until + locks._apart
+
+
 def test_nodes_that_were_deleted(locks: ZooKeeperLockProvider) -> None:
-    """They are made again, as a deleted record is."""
-    take_from(locks, configure())
+    """Deleted nodes are created again by the next acquisition."""
+    take(configure(), locks)
     client_of(locks).delete(locks.root, recursive=True)
     assert [*locks.statuses()] == []
-    assert take_from(locks, configure()).release()
+    assert take(configure(), locks).release()
 
 
 def test_chroot(running_zookeeper: ReachableZooKeeper) -> None:
-    """It is made, and all nodes are below it."""
+    """A missing chroot is created, and all nodes are below it."""
     chroot = next(paths)
     hosts = f"{running_zookeeper.address}/{chroot}/deep"
     locks = ZooKeeperLockProvider("default", hosts=hosts, **PATIENT)
-    take_from(locks, configure("a/b"))
+    take(configure("a/b"), locks)
     node = f"/{chroot}/deep/django-shedlock/locks/a%2Fb"
     assert client_of(locks).exists(node)
     assert locks.record_of("a/b") == f"its node '{node}' in ZooKeeper"
@@ -262,7 +276,7 @@ def test_login(running_zookeeper: ReachableZooKeeper) -> None:
     login = {"auth_data": [("digest", "shop:s3cret")]}
     ours = ZooKeeperLockProvider("default", **where, **login)
     theirs = ZooKeeperLockProvider("default", **where)
-    lock = take_from(ours, configure())
+    lock = take(configure(), ours)
     with pytest.raises(LockProviderError, match="'job' in ZooKeeper.*NoAuth") as no:
         try_from(theirs, configure())
     assert not no.value.is_uncertain
@@ -272,10 +286,10 @@ def test_login(running_zookeeper: ReachableZooKeeper) -> None:
 
 
 def test_record_that_may_not_be_changed(locks: ZooKeeperLockProvider) -> None:
-    """It is an error, too, and is not tried for ever."""
+    """A record that the client may not change causes an error, not endless retries."""
     from kazoo.security import READ_ACL_UNSAFE
 
-    lock = take_from(locks, configure())
+    lock = take(configure(), locks)
     client_of(locks).set_acls(f"{locks.root}/locks/job", READ_ACL_UNSAFE)
     with pytest.raises(LockProviderError, match="'job' in ZooKeeper.*NoAuth"):
         locks.release(lock)

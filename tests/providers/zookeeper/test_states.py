@@ -12,10 +12,9 @@ import pytest
 from kazoo.security import READ_ACL_UNSAFE, make_digest_acl
 
 from django_shedlock.providers.zookeeper import ZooKeeperLockProvider
-from tests.support.locks import configure, take_from
+from tests.support.locks import configure, take
 from tests.support.store_states import StoreStates
-from tests.support.zookeeper_fixtures import PATIENT, paths
-from tests.support.zookeeper_servers import ReachableZooKeeper
+from tests.support.zookeeper_servers import PATIENT, ReachableZooKeeper, paths
 
 LOGIN: dict[str, Any] = {
     "auth_data": [("digest", "bob:of the tests")],
@@ -42,7 +41,7 @@ class TestStates(StoreStates):
     def locks(self, own_zookeeper: ReachableZooKeeper) -> Iterator[Any]:
         options = {"hosts": own_zookeeper.address, "path": next(paths), **PATIENT}
         provider = ZooKeeperLockProvider("default", **options, **LOGIN)
-        take_from(provider, configure("first")).release()
+        take(configure("first"), provider).release()
         yield provider
         provider.clients.close()
 
