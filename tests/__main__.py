@@ -1,25 +1,25 @@
 """
-Run the suite on all stores at once: ``python -m tests [arguments of pytest]``.
+Run the suite on each store in turn: ``python -m tests [arguments of pytest]``.
 
-They are those that ``SHEDLOCK_TEST_STORE`` names, separated by commas; else SQLite,
-PostgreSQL, and MariaDB where ``SHEDLOCK_TEST_MARIADB_URL`` names one. The first runs
-all but the slow tests, the others what databases may do differently; ``--all`` adds
-the rest (``tests/support/once.py``).
+The stores are those that ``SHEDLOCK_TEST_STORE`` names, separated by commas; else
+SQLite, PostgreSQL, and MariaDB where ``SHEDLOCK_TEST_MARIADB_URL`` names one. The first
+runs all but the slow tests and those beside other libraries, the others what databases
+may do differently; ``--all`` adds the rest (``tests/support/tiers.py``).
+
+``python -m tests --nightly`` runs what takes hours (``tests/nightly.py``).
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-from dataclasses import dataclass
-from typing import IO
+from pathlib import Path
 
 import pytest
 
+from tests import nightly
 from tests.support.stores import (
     STORE_VARIABLE,
     chosen_stores,
@@ -27,6 +27,18 @@ from tests.support.stores import (
     is_failure,
     missing_reason,
 )
+from tests.support.tiers import (
+    ALL,
+    ALL_VARIABLE,
+    OTHER_STORES,
+    SLOW,
+    TESTS,
+    files_of_each_store,
+)
+
+NIGHTLY = "--nightly"
+MOST_WORKERS = 8
+"""Servers have room for so many processes, and for those that tests start."""
 
 
 def usable_cores() -> int:
@@ -36,62 +48,49 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
-MOST_WORKERS = 8
-"""Servers have room for so many processes, and for those that tests start."""
-WORKERS = min(1 + usable_cores(), MOST_WORKERS)
-"""Processes of each store: more than cores, since many wait for something."""
-MANY_STORES = 3
-"""With this many, each gets one process fewer: no test waits long for a core."""
+def pytest_arguments(arguments: list[str], *, is_first: bool) -> list[str]:
+    """Return the arguments of pytest for the first store, or for another one."""
+    workers = min(usable_cores(), MOST_WORKERS)
+    parallel = [f"--numprocesses={workers}", "--dist=worksteal"]
+    if is_first:
+        return [*parallel, *arguments]
+    others = [*parallel, OTHER_STORES]
+    is_all = ALL in arguments or bool(os.environ.get(ALL_VARIABLE))
+    if is_all or any(map(names_tests, arguments)):
+        return [*others, *arguments]
+    # Only these files have what this run wants: the rest is not even imported.
+    return [*others, "-m", f"not {SLOW}", *arguments, *files_of_each_store()]
 
 
-@dataclass
-class Run:
-    """The suite on one store, in processes of its own."""
-
-    store: str
-    process: subprocess.Popen[str]
-    output: IO[str] | None
-
-    @classmethod
-    def start(
-        cls, store: str, arguments: list[str], *, workers: int, is_first: bool
-    ) -> Run:
-        """Start it; only the first one prints what it does while it does it."""
-        parallel = [f"--numprocesses={workers}", "--dist=worksteal"]
-        others = [] if is_first else ["--without-once"]
-        command = [sys.executable, "-m", "pytest", *parallel, *others, *arguments]
-        output = None if is_first else tempfile.TemporaryFile("w+")  # noqa: SIM115
-        environment = {**os.environ, STORE_VARIABLE: store}
-        if is_first:
-            print(f"\n=== {store} ===", flush=True)
-        process = subprocess.Popen(command, env=environment, stdout=output, text=True)
-        return cls(store, process, output)
-
-    def result(self) -> str:
-        """Wait for its end, and print what it has not printed yet."""
-        status = self.process.wait()
-        self.show()
-        if status == pytest.ExitCode.NO_TESTS_COLLECTED and self.output is not None:
-            return "nothing to run: the first store's run has it"
-        return "FAILED" if status else "passed"
-
-    def show(self) -> None:
-        """Print what only the file has, once."""
-        if self.output is None or self.output.closed:
-            return
-        print(f"\n=== {self.store} ===", flush=True)
-        with self.output:
-            self.output.seek(0)
-            shutil.copyfileobj(self.output, sys.stdout)
-
-    def end(self) -> None:
-        """Leave no process behind; show how far it came."""
-        self.process.terminate()
-        self.process.wait()
-        self.show()
+def names_tests(argument: str) -> bool:
+    """Return whether this argument of pytest names tests by their file or folder."""
+    path = Path(argument.partition("::")[0]).resolve()
+    return path.exists() and path.is_relative_to(TESTS)
 
 
-def fails(store: str, reason: str) -> bool:
+def run(store: str, arguments: list[str], *, is_first: bool) -> str:
+    """Run the suite on the store, and return the result as a word or sentence."""
+    print(f"\n=== {store} ===", flush=True)
+    chosen = pytest_arguments(arguments, is_first=is_first)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pytest", *chosen],
+        env={**os.environ, STORE_VARIABLE: store},
+    )
+    try:
+        status = process.wait()
+    except KeyboardInterrupt:  # pytest hears it, too, and tells how far it came
+        process.wait()
+        raise
+    except SystemExit:
+        process.terminate()
+        process.wait()
+        raise
+    if status == pytest.ExitCode.NO_TESTS_COLLECTED and not is_first:
+        return "nothing to run: the first store's run has it"
+    return "FAILED" if status else "passed"
+
+
+def is_failure_if_missing(store: str, reason: str) -> bool:
     """Return whether it is a failure that this store is missing, for this reason."""
     if os.environ.get(STORE_VARIABLE):  # by its name
         return True
@@ -101,33 +100,32 @@ def fails(store: str, reason: str) -> bool:
 def main(arguments: list[str]) -> int:
     """Return 0 if the suite passed on every store that is there."""
     results: dict[str, str] = {}
-    stores: list[str] = []
-    runs: list[Run] = []
+    is_first = True
     for store in chosen_stores():
         if reason := missing_reason(store):
-            result = "FAILED" if fails(store, reason) else "left out"
-            results[store] = f"{result}: {reason}"
+            is_failed = is_failure_if_missing(store, reason)
+            results[store] = f"{'FAILED' if is_failed else 'left out'}: {reason}"
         else:
-            stores.append(store)
-    workers = WORKERS if len(stores) < MANY_STORES else WORKERS - 1
-    try:
-        for store in stores:
-            run = Run.start(store, arguments, workers=workers, is_first=not runs)
-            runs.append(run)
-        results |= {run.store: run.result() for run in runs}
-    except KeyboardInterrupt:  # of Ctrl-C they hear, too; a second one ends them
-        for run in runs:
-            run.process.wait()
-        return 128 + signal.SIGINT
-    finally:
-        for run in runs:
-            run.end()
+            results[store] = run(store, arguments, is_first=is_first)
+            is_first = False
     print()
     for store, result in results.items():
         print(f"{store:10}{result}")
     return int(any(result.startswith("FAILED") for result in results.values()))
 
 
-if __name__ == "__main__":
+def end_on_terminate() -> None:
+    """Let SIGTERM end this process by an exception, so that it ends its child."""
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    raise SystemExit(main(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    end_on_terminate()
+    if NIGHTLY in sys.argv[1:]:
+        raise SystemExit(
+            nightly.main([each for each in sys.argv[1:] if each != NIGHTLY])
+        )
+    try:
+        raise SystemExit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        raise SystemExit(128 + signal.SIGINT) from None

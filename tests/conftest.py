@@ -10,12 +10,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import django.core.management.commands.check  # noqa: F401  # so checks find all jobs
 import pytest
 from asgiref.sync import sync_to_async
 from django.db import connections
-from hypothesis import HealthCheck, settings
 
-from tests.support import flushing, once, settling
+from tests.support import flushing, profiles, settling, tiers
 from tests.support.stores import REQUIRED, chosen_store, is_failure, missing_reason
 from tests.support.waiting import wait_for, wait_for_servers
 
@@ -23,11 +23,7 @@ from tests.support.waiting import wait_for, wait_for_servers
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-# A machine may stand still in the middle of an example.
-PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("tests", PATIENT, max_examples=60)
-settings.register_profile("deep", PATIENT, max_examples=3000)
-settings.load_profile("tests")
+profiles.register()
 
 pytest_plugins = ["django_shedlock.testing.fixtures"]
 collect_ignore_glob = ["apps/*"]
@@ -37,35 +33,30 @@ if os.environ.get("SHEDLOCK_TEST_FORKY"):  # .ci/run has them outside of it
     collect_ignore_glob += ["protocol/*", "contrib/test_cron.py"]
 
 skipped: dict[str, str] = {}
-statements = once.Recorder()
-comparison = once.Comparison()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        once.OPTION,
-        action="store_true",
-        help="leave out what does not depend on the store: another store's run has it",
-    )
-    parser.addoption(
-        once.ALL,
-        action="store_true",
-        default=bool(os.environ.get(once.ALL_VARIABLE)),
-        help="run slow tests, too, and all that use the database with each store",
-    )
+    tiers.add_options(parser, has_all=bool(os.environ.get(tiers.ALL_VARIABLE)))
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    for name, meaning in once.TIERS.items():
+    profiles.choose(config, has_all_tests=config.getoption(tiers.ALL))
+    for name, meaning in tiers.MARKS.items():
         config.addinivalue_line("markers", f"{name}: {meaning}")
     config.addinivalue_line("markers", "servers_only: about transactions of a server")
     config.addinivalue_line("markers", "sqlite_only: about a database in a file")
     config.addinivalue_line("markers", "postgres_only: about PostgreSQL")
     config.addinivalue_line("markers", "mariadb_only: about MySQL and MariaDB")
     is_failure("")  # refuses a value that it does not know, before the tests
-    statements.install()
     flushing.install()
     settling.install()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import what the README's run leaves to ``--all``."""
+    if tiers.is_all(config) or not tiers.is_left_to_all(collection_path):
+        return None
+    return True
 
 
 @pytest.hookimpl(tryfirst=True)  # so that -m knows the marks
@@ -74,25 +65,18 @@ def pytest_collection_modifyitems(
 ) -> None:
     """Leave out what is about other stores; skip all if the chosen one is missing."""
     for item in items:
-        once.mark(item)
-    others = once.ONLY - once.ONLY_OF_STORE[chosen_store()]
-    left_out = [item for item in items if any(map(item.get_closest_marker, others))]
-    left_out += once.left_out(items, config)
-    config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if item not in left_out]
+        tiers.mark(item)
+    left_out = set(tiers.left_out(items, config, chosen_store()))
+    config.hook.pytest_deselected(items=list(left_out))
     # What takes longest begins first, beside all others.
-    items.sort(key=lambda item: item.get_closest_marker(once.SLOW) is None)
+    items[:] = sorted(
+        (item for item in items if item not in left_out),
+        key=lambda item: item.get_closest_marker(tiers.SLOW) is None,
+    )
     reason = missing_reason(chosen_store())
     if reason:
         for item in items:
             item.add_marker(pytest.mark.skip(reason=reason))
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    statements.take()  # of the migrations, which the first test finds
-    yield
-    item.user_properties += [(once.PROPERTY, form) for form in statements.take()]
 
 
 @pytest.hookimpl(wrapper=True)
@@ -118,33 +102,23 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         # Not the place, whose path may have the name of a store.
         is_place = isinstance(report.longrepr, tuple)
         skipped[report.nodeid] = report.longrepr[2] if is_place else report.longreprtext
-    if report.when == "teardown":
-        comparison.add(report)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    if session.exitstatus == 0 and faults(session.config):
+    if session.exitstatus == 0 and required_skips():
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
-def pytest_terminal_summary(
-    terminalreporter: pytest.TerminalReporter, config: pytest.Config
-) -> None:
-    for title, lines in faults(config).items():
-        terminalreporter.section(title)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if lines := required_skips():
+        terminalreporter.section(f"{REQUIRED} is set, so these count as failed")
         for line in lines:
             terminalreporter.write_line(line)
 
 
-def faults(config: pytest.Config) -> dict[str, list[str]]:
-    """Return what is wrong with a run in which no test failed."""
-    found = {}
-    required = [f"{test}: {why}" for test, why in skipped.items() if is_failure(why)]
-    if required:
-        found[f"{REQUIRED} is set, so these count as failed"] = required
-    if once.is_whole(config) and (alone := list(comparison.faults())):
-        found["Statements that no test with the mark 'each_store' sends"] = alone
-    return found
+def required_skips() -> list[str]:
+    """Return the skipped tests that had to run, and why they did not."""
+    return [f"{test}: {why}" for test, why in skipped.items() if is_failure(why)]
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -132,7 +132,7 @@ def test_environments_are_known_to_tox() -> None:
     for _, job in jobs():
         for command, variables in product(commands(job), variants(job)):
             named |= set(environments(command, variables))
-    assert {"lint", "lowest", "package", "model", "py311-django52-sqlite"} <= named
+    assert {"lint", "lowest", "package", "py311-django52-sqlite"} <= named
     assert named - known_to_tox() == set()
 
 
@@ -151,7 +151,7 @@ def test_documented_environments() -> None:
 
 
 def test_github_runs_what_lands() -> None:
-    """One job is .ci/run; each of its checks is also a job, which says what failed."""
+    """One GitHub job runs .ci/run, and each of its checks is also a separate job."""
     everything = WORKFLOWS["ci"]["jobs"]["everything"]
     assert commands(everything)[-1] == ".ci/run"
     assert "SHEDLOCK" not in str(everything)
@@ -233,23 +233,49 @@ def test_variables_mean_something() -> None:
 def test_job_says_what_it_leaves_out() -> None:
     """All that is skipped is a failure, but for what SHEDLOCK_REQUIRE_STORES names."""
     assert "\nexport SHEDLOCK_REQUIRE_STORES=1\n" in OURS
-    silent = []
     for name, job in jobs():
         runs_tests = any(
-            re.search(r"-m pytest|\.ci/try_release|tox run.*-(django|e model)", command)
+            re.search(
+                r"-m pytest|--nightly (contract|models|mutants|properties)"
+                r"|\.ci/try_release|tox run.*-django",
+                command,
+            )
             for command in commands(job)
         )
-        if runs_tests and "SHEDLOCK_REQUIRE_STORES" not in str(job):
-            silent.append(name)
-    assert silent == ["nightly: models"]  # tox sets it there
+        assert not runs_tests or "SHEDLOCK_REQUIRE_STORES" in str(job), name
     assert "SHEDLOCK_REQUIRE_STORES = 1" in TOX["testenv:model"]["set_env"]
+
+
+def tox_runs(job: Job) -> Iterator[tuple[str, str, dict[str, str]]]:
+    """Return each environment of tox that runs tests, its command and its variables."""
+    for command, variables in product(commands(job), variants(job)):
+        for name in environments(command, variables):
+            if "-django" in name or name == "lowest":
+                yield name, command, variables
+
+
+def test_job_leaves_out_the_slow_tests_only() -> None:
+    """Each job that runs tests with tox runs all of them but the slow ones."""
+    found = [(name, *run) for name, job in jobs() for run in tox_runs(job)]
+    assert {name for name, *_ in found} == {
+        "ci: tests",
+        *("nightly: postgres", "nightly: mysql", "nightly: next-django"),
+        "release: try",
+    }
+    for name, _, command, _ in found:
+        assert command.endswith(' -- --all -m "not slow"'), name
 
 
 PROGRAMS = {"etcd": "etcd-server", "gettext": "gettext", "Redis": "redis-server"}
 """What some tests with any store need, and the packages that have it."""
 PROGRAMS_OF = {
     "sqlite": PROGRAMS,
-    "postgres": {**PROGRAMS, "faketime": "faketime", "PgBouncer": "pgbouncer"},
+    "postgres": {
+        **PROGRAMS,
+        "cron": "cron",
+        "faketime": "faketime",
+        "PgBouncer": "pgbouncer",
+    },
     "mariadb": {
         **PROGRAMS,
         "faketime": "faketime",
@@ -260,16 +286,27 @@ PROGRAMS_OF["servers"] = PROGRAMS_OF["postgres"] | PROGRAMS_OF["mariadb"]
 
 
 def test_job_installs_what_it_does_not_leave_out() -> None:
-    """Else it would be red on GitHub, where no change is tried before it lands."""
-    seen = set()
+    """Each CI job installs the programs of the stores that it doesn't leave out."""
     for name, job in jobs():
-        steps = "\n".join(commands(job))
-        for store in set(re.findall(r"-django\S*-(\w+|\$STORE)\b", steps)):
-            seen.add(name)
+        installed = "\n".join(commands(job)).split()
+        for environment, _, variables in tox_runs(job):
+            store = environment.rpartition("-")[2]
+            if store == "lowest":
+                store = variables["SHEDLOCK_TEST_STORE"]
             for word, package in PROGRAMS_OF[store].items():
-                left_out = word in str(job["env"]["SHEDLOCK_REQUIRE_STORES"])
-                assert left_out or package in steps.split(), (name, word)
-    assert {"ci: tests", "nightly: postgres", "nightly: mysql"} <= seen
+                left_out = word in variables["SHEDLOCK_REQUIRE_STORES"]
+                assert left_out or package in installed, (name, word)
+
+
+def test_contract_runs_where_its_servers_are() -> None:
+    """The job that runs the contract names each store's server, and leaves out none."""
+    [job] = [job for _, job in jobs() if "--nightly contract" in str(commands(job))]
+    assert job["env"]["SHEDLOCK_REQUIRE_STORES"] == "all"
+    assert set(job["env"]) >= {
+        *("DYNAMODB_URL", "MONGODB_URL", "SHEDLOCK_TEST_ETCD_URL"),
+        *("SHEDLOCK_TEST_REDIS_STORE_URL", "SHEDLOCK_TEST_ZOOKEEPER_HOSTS"),
+    }
+    assert "redis-server" in "\n".join(commands(job)).split()
 
 
 def test_release_is_built_alone() -> None:
@@ -303,6 +340,16 @@ def test_what_uploads_is_what_checks() -> None:
     pins = re.findall(r"^[\w-]+==\S+", wanted, re.M)
     assert any(pin.startswith("twine==") for pin in pins)
     assert [pin for pin in pins if f"\n{pin} \\\n" not in pinned] == []
+    assert TOX["testenv:package"]["deps"] == "-r .ci/requirements/upload.txt"
+
+
+def test_build_installs_what_is_pinned() -> None:
+    """The build installs its pinned tools by their hashes, and nothing else."""
+    build = (ROOT / ".ci" / "build").read_text(encoding="utf-8")
+    [install] = re.findall(r"-m pip .*", build)
+    assert install.endswith(" --require-hashes -r .ci/requirements/build.txt")
+    [command] = re.findall(r"-m build .*", build)
+    assert "--no-isolation" in command.split()  # else pip installs what it likes
 
 
 @pytest.mark.parametrize("name", ["build", "upload"])
@@ -319,7 +366,7 @@ def test_tools_of_a_release_are_pinned(name: str) -> None:
 
 
 def test_linters_look_at_each_file() -> None:
-    """None of the workflows and of the shell's scripts is left out."""
+    """The linters check each workflow and each shell script."""
     lint = TOX["testenv:lint"]["commands"]
     hooks = (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8")
     files = [*ROOT.glob(".ci/*"), *ROOT.glob("tests/**/*.sh")]
@@ -362,7 +409,7 @@ sleep 60
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_killed_run_has_not_passed(copy: Path, number: signal.Signals) -> None:
-    """It says in which section it was."""
+    """A killed run fails, and names the section in which it was."""
     name = number.name.removeprefix("SIG")
     (copy / ".ci" / "servers").write_text(KILLS.format(signal=name))
     (copy / "python3").write_text("#!/bin/sh\n")
@@ -413,7 +460,7 @@ def test_release_of_main(release: Path, tag: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("tag", ["v1.2", "1.2.0", "v1.2.1"])
 def test_tag_is_the_version(release: Path, tag: str) -> None:
-    """Else the tag would name another release than the index."""
+    """A tag that differs from the version is refused."""
     assert f"the tag is {tag}, and pyproject.toml has" in may_release(release, tag)
 
 

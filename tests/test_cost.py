@@ -23,13 +23,16 @@ from django_shedlock.locks.status import LockState
 from django_shedlock.models import LockRecord
 from django_shedlock.testing import held_elsewhere
 from tests.support.clocks import daily_far_from_now
-from tests.support.locks import MINUTE, add_run, state, take
+from tests.support.locks import MINUTE, add_run, expire, state, take
 from tests.support.operators import confirm, statements
 from tests.support.statements import says
 
 OURS = str(Path(django_shedlock.__file__).parent)
 DAILY = daily_far_from_now(settings.TIME_ZONE)
 pytestmark = pytest.mark.django_db
+
+ROOM = 1.1
+"""A test fails if there are over 10 % more calls than its number."""
 
 frames: list[list[str]] = []
 
@@ -71,7 +74,7 @@ def test_body_is_two_frames_below_its_caller(job: Callable[[], None]) -> None:
 
 
 def test_update_is_nine_frames_below_the_call(job: Callable[[], None]) -> None:
-    """So short is the way of a free lock from the decorator to its UPDATE."""
+    """The UPDATE of a free lock is at most nine frames below the decorator's call."""
 
     def look(execute: Any, sql: str, *arguments: Any) -> Any:
         if says(sql, "UPDATE"):
@@ -86,12 +89,14 @@ def test_update_is_nine_frames_below_the_call(job: Callable[[], None]) -> None:
 
 
 def count_calls(call: Callable[[], None], through: str = "attempt") -> int:
-    """Return how many functions of ours a call runs, receivers included."""
+    """Return how many named functions of ours a call runs, receivers included."""
     calls: list[str] = []
 
     def count(frame: FrameType, event: str, argument: Any) -> None:
-        if event == "call" and frame.f_code.co_filename.startswith(OURS):
-            calls.append(frame.f_code.co_qualname)
+        code = frame.f_code
+        is_named = not code.co_name.startswith("<")  # some Pythons inline the others
+        if event == "call" and is_named and code.co_filename.startswith(OURS):
+            calls.append(code.co_qualname)
 
     sys.setprofile(count)
     try:
@@ -106,20 +111,29 @@ def nothing() -> None:
     pass
 
 
-@pytest.mark.parametrize("way", ["decorator", "execute()"])
-def test_skip_is_45_calls_at_the_most(way: str) -> None:
-    """For a lock that another worker holds."""
+def skip_by_decorator() -> None:
+    scheduler_lock("job", lock_at_most_for="1m")(nothing)()
+
+
+def skip_by_execute() -> None:
+    execute(nothing, "job", lock_at_most_for="1m")
+
+
+@pytest.mark.postgres_only
+def test_skip_is_few_calls() -> None:
+    """A skip of a held lock runs few functions of the package."""
     decorated = scheduler_lock("job", lock_at_most_for="1m")(nothing)
+    with held_elsewhere("job"):
+        for skip in (decorated, skip_by_execute):
+            skip()
+            assert count_calls(skip) <= ROOM * 40
 
-    def skip() -> None:
-        if way == "decorator":
-            decorated()
-        else:
-            execute(nothing, "job", lock_at_most_for="1m")
 
+@pytest.mark.parametrize("skip", [skip_by_decorator, skip_by_execute])
+def test_skip_is_two_statements(skip: Callable[[], None]) -> None:
+    """A skip of a lock that another worker holds is an UPDATE and a SELECT."""
     with held_elsewhere("job"):
         skip()
-        assert count_calls(skip) <= 45
         with CaptureQueriesContext(connection) as queries:
             skip()
         verbs = [each["sql"].split()[0] for each in queries.captured_queries]
@@ -127,28 +141,32 @@ def test_skip_is_45_calls_at_the_most(way: str) -> None:
         assert [verb for verb in verbs if len(verb) == 6] == ["UPDATE", "SELECT"]
 
 
-def test_call_is_90_calls_at_the_most(job: Callable[[], None]) -> None:
-    """That many functions run for an acquisition, a release, and all receivers."""
-    assert count_calls(job) <= 90
+@pytest.mark.postgres_only
+def test_call_without_history_is_few_calls(job: Callable[[], None]) -> None:
+    """A call without history runs few functions of the package."""
+    assert count_calls(job) <= ROOM * 85
 
 
-def test_recorded_call_is_some_more() -> None:
+@pytest.mark.postgres_only
+def test_call_with_history_is_few_calls() -> None:
     """The history writes a row, and finishes it."""
-    assert count_calls(make_job(history=True)) <= 130
+    assert count_calls(make_job(history=True)) <= ROOM * 108
 
 
-def test_call_with_a_schedule_is_some_more() -> None:
-    """Its decision costs a statement, and the search for some ticks."""
-    job = make_job(history=False, schedule=DAILY)
-    assert count_calls(job) <= 180
+@pytest.mark.postgres_only
+def test_call_with_a_schedule_is_few_calls() -> None:
+    """The decision for a tick costs a statement, and the search for some ticks."""
+    job = make_job(history=True, schedule=DAILY)
+    assert count_calls(job) <= ROOM * 159
     assert len(frames) == 1
 
 
-def test_skipped_tick_is_cheap() -> None:
-    """Nothing is written, and nothing released."""
-    job = make_job(history=False, schedule=DAILY)
+@pytest.mark.postgres_only
+def test_skipped_tick_is_few_calls() -> None:
+    """A tick that was run is skipped without a write or a release."""
+    job = make_job(history=True, schedule=DAILY)
     job()
-    assert count_calls(job) <= 120
+    assert count_calls(job) <= ROOM * 82
     assert len(frames) == 1
 
 
@@ -163,7 +181,7 @@ def root() -> Client:
 
 
 def test_release_is_eleven_frames_below_its_request(root: Client) -> None:
-    """From the admin's view to the UPDATE that releases the lock."""
+    """The UPDATE of a release is at most eleven frames below the admin's request."""
 
     def look(execute: Any, sql: str, *arguments: Any) -> Any:
         if says(sql, "UPDATE", "shedlock"):
@@ -179,27 +197,31 @@ def test_release_is_eleven_frames_below_its_request(root: Client) -> None:
     assert state("billing") is LockState.FREE
 
 
-def test_release_is_eight_statements(root: Client) -> None:
+def test_release_is_seven_statements(root: Client) -> None:
     """With two of session and user, and none for a list that the redirect hides."""
     lock = take("billing")
     with CaptureQueriesContext(connection) as queries:
         confirm(root, "billing", lock.locked_by, follow=False)
-    assert len(statements(queries)) <= 8, statements(queries)
+    assert len(statements(queries)) == 7, statements(queries)
     assert state("billing") is LockState.FREE
 
 
-def test_check_of_a_calm_project_is_390_calls_at_the_most() -> None:
-    """With a handful of locks, of which some are held, and their last runs."""
+@pytest.mark.postgres_only
+def test_check_with_a_finding_is_few_calls() -> None:
+    """Each monitor asks for a handful of locks, their last runs and one finding."""
     for number in range(5):
         execute(lambda: None, f"job-{number}", lock_at_most_for="1m")
     take("running")
     add_run("running")
     take("kept", lock_at_least_for=MINUTE).release()
+    take("abandoned")
+    expire("abandoned")
 
     def check() -> None:
-        call_command("shedlock", "check", stdout=printed)
+        with pytest.raises(SystemExit):
+            call_command("shedlock", "check", stdout=printed)
 
     printed = io.StringIO()
     check()
-    assert count_calls(check, "Search.verdict") <= 390
-    assert printed.getvalue() == 2 * "No findings.\n"
+    assert count_calls(check, "Search.verdict") <= ROOM * 527
+    assert "abandoned" in printed.getvalue()

@@ -6,7 +6,7 @@ import os
 import re
 import tomllib
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from importlib.metadata import version
 
 import pytest
@@ -21,11 +21,20 @@ GROUPS = PROJECT["dependency-groups"]
 TOX = (ROOT / "tox.ini").read_text(encoding="utf-8")
 
 
+def required_by(group: str) -> Iterator[str]:
+    """Return the requirements of the group, and of those that it includes."""
+    for each in GROUPS[group]:
+        if isinstance(each, str):
+            yield each
+        else:
+            yield from required_by(each["include-group"])
+
+
 def floors(groups: Iterable[str]) -> dict[str, set[str]]:
     """Return the floors of each package that users or these groups require."""
     project = PROJECT["project"]
     extras = project["optional-dependencies"].values()
-    lists = [project["dependencies"], *extras, *(GROUPS[group] for group in groups)]
+    lists = [project["dependencies"], *extras, *map(required_by, groups)]
     found: dict[str, set[str]] = defaultdict(set)
     for requirement in (Requirement(text) for texts in lists for text in texts):
         if requirement.marker is not None and not requirement.marker.evaluate():
@@ -64,5 +73,7 @@ if os.environ.get("TOX_ENV_NAME") == "lowest":
     def test_floors_are_installed() -> None:
         """A floor that no release has, or that others exclude, would be tried never."""
         _, environment = TOX.split("[testenv:lowest]")
-        for name, [floor] in floors(re.findall(r"--group (\w+)", environment)).items():
+        for name, [floor] in floors(
+            re.findall(r"--group ([\w-]+)", environment)
+        ).items():
             assert Version(version(name)) == Version(floor), name
