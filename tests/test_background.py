@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import dis
 import gc
+import os
 import signal
+import subprocess
 import sys
 import threading
 import weakref
@@ -32,7 +34,9 @@ from django_shedlock.clocks import uptime
 from django_shedlock.forking import renewed_in_child
 from django_shedlock.mutexes import Mutex
 from tests.support.forks import forked, thread_inside
+from tests.support.paths import ROOT
 from tests.support.processes import Parent, worker
+from tests.support.runs import first_line
 from tests.support.threads import (
     NewThreads,
     counted_starts,
@@ -41,7 +45,7 @@ from tests.support.threads import (
     running_threads,
     threads_named,
 )
-from tests.support.waiting import PATIENCE, wait_for
+from tests.support.waiting import NEVER_SECONDS, PATIENCE, wait_for
 
 SOON = 0.01
 
@@ -85,7 +89,7 @@ def threads_of(timetable: Timetable) -> set[threading.Thread]:
 def test_entries_are_called_until_they_end(
     timetable: Timetable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One thread calls them all, and ends some time after the last of them."""
+    """One thread calls all entries of a timetable, and ends after the last one."""
     monkeypatch.setattr(Timetable, "idle_seconds", SOON)
     first, second = Often(), Often()
     timetable.add("first", first)
@@ -114,7 +118,7 @@ class Inheriting(threading.Thread):
 def test_thread_keeps_nothing_of_its_first_caller(
     monkeypatch: pytest.MonkeyPatch, call: Callable[[Callable[[], object]], object]
 ) -> None:
-    """It serves others, long after the request whose lock has started it."""
+    """A background thread doesn't inherit the context of its first caller."""
     of_the_caller, seen = ContextVar[str]("of the caller"), Queue[str]()
     monkeypatch.setattr(threading, "Thread", Inheriting)
     token = of_the_caller.set("request")
@@ -148,7 +152,7 @@ def test_thread_ends_after_work_that_was_removed(
 def test_thread_that_was_needed_meanwhile_goes_on(
     timetable: Timetable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It ends when nothing was added since its last look, if only for a moment."""
+    """A timetable's thread goes on if work was added since its last look."""
     waits: list[float] = []
 
     def wait(pause: float) -> None:
@@ -166,16 +170,16 @@ def test_thread_that_was_needed_meanwhile_goes_on(
 
 
 def test_later_entry_takes_the_place_of_one_with_its_key(timetable: Timetable) -> None:
-    """So what is told more slowly than it happens is told of the last time."""
+    """A later entry replaces an earlier entry with the same key."""
     busy, go_on = threading.Event(), threading.Event()
 
     def hold_up() -> None:
         busy.set()
-        assert go_on.wait(PATIENCE)
+        wait_for(go_on.is_set)
 
     earlier, later = Often(), Often()
     timetable.add("slow", Often(hold_up))
-    assert busy.wait(PATIENCE)
+    wait_for(busy.is_set)
     timetable.add("key", earlier)
     timetable.add("key", later)
     go_on.set()
@@ -187,7 +191,7 @@ def test_later_entry_takes_the_place_of_one_with_its_key(timetable: Timetable) -
 def test_work_that_raises_costs_no_other(
     error: type[BaseException], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is called no more if its timetable does not retry, and the log says so."""
+    """Work that raises is logged, and the other work goes on."""
     timetable = Timetable("of a test", retries=False)
 
     def fail() -> NoReturn:
@@ -278,7 +282,7 @@ class Due(float):
 @pytest.fixture
 def full(timetable: Timetable, monkeypatch: pytest.MonkeyPatch) -> Iterator[Timetable]:
     """A timetable with thousands of entries, none of which is due, nor looked for."""
-    monkeypatch.setattr(Timetable, "watch_interval_seconds", PATIENCE)
+    monkeypatch.setattr(Timetable, "watch_interval_seconds", NEVER_SECONDS)
     soon = uptime() + 3600
     for number in range(2000):
         timetable.add(number, Often(), Due(soon + number))
@@ -291,7 +295,7 @@ def full(timetable: Timetable, monkeypatch: pytest.MonkeyPatch) -> Iterator[Time
 
 
 def test_thousands_of_entries_are_not_looked_through(full: Timetable) -> None:
-    """One more entry, its call and its end cost some comparisons."""
+    """A timetable with thousands of entries needs few comparisons for one more."""
     Due.compared = 0
     for _ in range(20):
         full.add("one more", lambda: None, Due(0))
@@ -315,17 +319,17 @@ def test_entry_that_is_not_the_first_wakes_up_nobody(
 def test_thread_that_looks_in_time_is_not_woken_up(
     timetable: Timetable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So a lock whose beats are far off costs no change of threads."""
-    monkeypatch.setattr(Timetable, "idle_seconds", PATIENCE)
-    monkeypatch.setattr(Timetable, "watch_interval_seconds", PATIENCE)
+    """A thread is not woken up for work that is due after its next look."""
+    monkeypatch.setattr(Timetable, "idle_seconds", NEVER_SECONDS)
+    monkeypatch.setattr(Timetable, "watch_interval_seconds", NEVER_SECONDS)
     timetable.add("first", lambda: None)
     wait_for(lambda: is_idle(timetable) and not timetable.entries)
     woken: list[str] = []
     with monkeypatch.context() as watched:
         watched.setattr(timetable._changed, "notify_all", lambda: woken.append("up"))
-        timetable.add("late", Often(), uptime() + 2 * PATIENCE)
+        timetable.add("late", Often(), uptime() + 2 * NEVER_SECONDS)
         assert woken == []
-        timetable.add("soon", Often(), uptime() + PATIENCE / 2)
+        timetable.add("soon", Often(), uptime() + NEVER_SECONDS / 2)
         assert woken == ["up"]
     monkeypatch.undo()
     timetable.add("now", lambda: None)  # it looks, and then as often as it should
@@ -334,7 +338,11 @@ def test_thread_that_looks_in_time_is_not_woken_up(
 def test_thread_is_woken_up_after_a_suspension(
     timetable: Timetable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its wait stood still, so it may look later than it said."""
+    """
+    A thread that is late for its next look is woken up for new work.
+
+    Waits stand still while the host is suspended.
+    """
     timetable.add("first", lambda: None)
     wait_for(lambda: is_idle(timetable) and not timetable.entries)
     woken: list[str] = []
@@ -364,11 +372,11 @@ def test_connections_of_work_are_closed_after_it(
 
     def close_slowly() -> None:
         closing.set()
-        assert closed.wait(PATIENCE)
+        wait_for(closed.is_set)
 
     monkeypatch.setattr(threads.connections, "close_all", close_slowly)
     timetable.add("first", lambda: None)
-    assert closing.wait(PATIENCE)
+    wait_for(closing.is_set)
     with running_threads(1, lambda: timetable.add("other", Often())):
         wait_for(lambda: "other" in timetable.entries)
         closed.set()
@@ -379,7 +387,7 @@ def test_connection_that_can_not_be_closed_ends_nothing(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It is logged, and the work is called again."""
+    """A connection that can't be closed is logged, and the work is called again."""
 
     def fail() -> NoReturn:
         raise RuntimeError("stuck")
@@ -398,7 +406,7 @@ def test_work_in_the_background_runs_in_another_thread() -> None:
     go_on = threading.Event()
 
     def work() -> None:
-        assert go_on.wait(PATIENCE)
+        wait_for(go_on.is_set)
         names.append(threading.current_thread().name)
 
     run_in_background(work)
@@ -415,7 +423,7 @@ def test_error_in_the_background_is_for_who_asks() -> None:
 
 @pytest.fixture
 def background(monkeypatch: pytest.MonkeyPatch) -> Iterator[Background]:
-    monkeypatch.setattr(Background, "hanging_after_seconds", PATIENCE)
+    monkeypatch.setattr(Background, "hanging_after_seconds", NEVER_SECONDS)
     made = Background("of a test")
     yield made
     wait_for(lambda: is_idle(made))
@@ -448,7 +456,7 @@ def test_background_has_few_threads_at_once(
     with hanging_in(background):
         for number in range(200):
             background.call(partial(called.append, number))
-        assert full.wait(PATIENCE)
+        wait_for(full.is_set)
         assert len(at_once) == Background.thread_limit
         assert called == []
     wait_for(lambda: sorted(called) == list(range(200)))
@@ -462,13 +470,13 @@ def test_what_hangs_holds_up_the_others_for_a_while(
     called = threading.Event()
     with hanging_in(background):
         background.call(called.set)
-        assert called.wait(PATIENCE)
+        wait_for(called.is_set)
 
 
 def test_background_without_room_for_a_thread(
     background: Background, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is tried again soon: no loss stays untold."""
+    """Background work is tried again soon if no thread can be started."""
     monkeypatch.setattr(Timetable, "retry_seconds", SOON)
     refused, called = [], threading.Event()
     background.add("begin", lambda: None)
@@ -483,19 +491,19 @@ def test_background_without_room_for_a_thread(
 
     monkeypatch.setattr(threading.Thread, "start", refuse_first)
     background.call(called.set)
-    assert called.wait(PATIENCE)
+    wait_for(called.is_set)
     assert refused
 
 
 def test_forked_child_waits_for_no_thread_of_its_parent(
     background: Background,
 ) -> None:
-    """They are not there, and never end."""
+    """A forked child doesn't wait for the threads of its parent."""
     called = threading.Event()
     with hanging_in(background):
         background.forget()
         background.call(called.set)
-        assert called.wait(PATIENCE)
+        wait_for(called.is_set)
 
 
 @async_unsafe("not in an event loop")
@@ -529,7 +537,7 @@ class Renewed:
 
 
 def test_each_thing_is_renewed_in_a_forked_child_only() -> None:
-    """One that can't be renewed does not keep the others from it."""
+    """A forked child renews each thing, even if another thing can't be renewed."""
     things = [
         renewed_in_child(Renewed(error)) for error in (None, ValueError("stuck"), None)
     ]
@@ -592,10 +600,11 @@ def interrupt_timetable(parent: Parent) -> int:
     timetable = Timetable("interrupted")
 
     def add_and_remove() -> None:
-        timetable.add("later", lambda: None, uptime() + PATIENCE)
+        timetable.add("later", lambda: None, uptime() + NEVER_SECONDS)
         timetable.remove("later")
 
-    timetable.add("first", lambda: None, uptime() + PATIENCE)  # so its thread is there
+    # So its thread is there.
+    timetable.add("first", lambda: None, uptime() + NEVER_SECONDS)
     steps = 0
     while interrupt(add_and_remove, steps + 1):
         steps += 1
@@ -635,7 +644,7 @@ def test_interrupted_acquisition_leaves_the_mutex_free(moment: str) -> None:
 
 
 def test_interrupted_acquisition_takes_the_mutex_from_nobody() -> None:
-    """Nor from the body around it."""
+    """An interrupted acquisition leaves the mutex to the body that holds it."""
     mutex = InterruptedMutex()
     with mutex:
         mutex.moment = "after"
@@ -667,6 +676,61 @@ def be_interrupted(parent: Parent, alarms: int) -> int:
 
 
 def test_no_alarm_leaves_a_mutex_locked() -> None:
-    """On Python 3.14 about half of these leave Python's own mutex locked."""
+    """
+    No alarm leaves a mutex locked.
+
+    On Python 3.14, about half of these alarms leave Python's own mutex locked.
+    """
     with worker(be_interrupted, 300) as working:
         assert working.result() == 0
+
+
+FINALIZATION = """
+import sys
+import threading
+from types import ModuleType
+from django_shedlock.mutexes import Mutex
+
+mutex, owned = Mutex(), threading.Event()
+
+def own():
+    with mutex:
+        owned.set()
+        threading.Event().wait()
+
+class Late:
+    def __del__(self, mutex=mutex):
+        try:
+            with mutex:
+                print("entered")
+        except RuntimeError as error:
+            print(error)
+
+threading.Thread(target=own, daemon=True).start()
+owned.wait()
+# The stopped thread's frames keep the globals of this module.
+sys.modules["other"] = other = ModuleType("other")
+other.late = Late()
+del other
+print("ends", flush=True)
+"""
+
+
+def test_mutex_of_a_stopped_thread_is_refused() -> None:
+    """Code that runs while the interpreter ends never waits for a stopped thread."""
+    # coverage has code of its own that runs then.
+    measuring = "COVERAGE_PROCESS_"
+    process = subprocess.Popen(
+        [sys.executable, "-c", FINALIZATION],
+        cwd=ROOT,
+        env={k: v for k, v in os.environ.items() if not k.startswith(measuring)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert first_line(process) == "ends"
+        wait_for(lambda: process.poll() is not None)
+    finally:
+        process.kill()
+    printed, _ = process.communicate()
+    assert printed == "A thread was stopped while it owned the mutex.\n"

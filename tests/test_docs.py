@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import re
 import tomllib
@@ -43,7 +44,6 @@ from django_shedlock.locks.configuration import LockOptions
 from django_shedlock.registry.decorators import JobOptions
 from tests.support.documents import Document, all_documents
 from tests.support.examples import find_examples
-from tests.support.messages import said
 from tests.support.paths import ROOT
 
 DOCUMENTS = {document.name: document for document in all_documents()}
@@ -306,7 +306,7 @@ def pages_from(page: Document) -> set[str]:
 
 
 def test_each_reader_asks_twenty_questions() -> None:
-    """As many for each kind of reader to whom the first page speaks."""
+    """Each kind of reader on the first page asks twenty questions."""
     kinds = [each.id.partition(":")[0] for each in questions()]
     first = DOCUMENTS["docs/index.rst"].source
     asked = re.findall(r"^\*\*(I .*?)\.\*\*", first, re.MULTILINE)
@@ -326,10 +326,90 @@ def test_answer_is_two_clicks_away(page: str, heading: str, words: str) -> None:
     assert words in section
 
 
+LOGGER_TEXT_POSITIONS = {
+    "debug": 0,
+    "info": 0,
+    "warning": 0,
+    "error": 0,
+    "exception": 0,
+    "log": 1,
+}
+"""Where the text is among the arguments of a logger's method."""
+HOLE = "…"
+"""Stands for what is filled in."""
+
+
+def messages() -> set[str]:
+    """Return the texts of log lines and errors, with a hole for each value."""
+    trees = {
+        path: ast.parse(path.read_text(encoding="utf-8"))
+        for path in ROOT.glob("django_shedlock/**/*.py")
+        if "testing" not in path.relative_to(ROOT).parts
+    }
+    # The errors of the command line are answers to what somebody typed.
+    errors = {
+        node.name
+        for path, tree in trees.items()
+        if "console" not in path.parts and "cli" not in path.with_suffix("").parts
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef) and _is_error(node)
+    }
+    found: set[str] = set()
+    for tree in trees.values():
+        for scope in ast.walk(tree):
+            if isinstance(scope, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef):
+                found |= _said_in(scope, errors)
+    return {text for text in found if re.search("[a-z]{3}", text)}
+
+
+def _is_error(node: ast.ClassDef) -> bool:
+    bases = map(ast.unparse, node.bases)
+    return any(base.endswith(("Error", "Exception")) for base in bases)
+
+
+def _said_in(scope: ast.AST, errors: set[str]) -> set[str]:
+    nodes = list(ast.walk(scope))
+    names: dict[str, set[str]] = {}
+    for node in nodes:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            if isinstance(target, ast.Name):
+                names.setdefault(target.id, set()).add(_text(node.value, {}))
+    calls = (node for node in nodes if isinstance(node, ast.Call))
+    texts = (
+        _text(call.args[place], names)
+        for call in calls
+        if (place := _place(call.func, errors)) is not None and len(call.args) > place
+    )
+    return {" ".join(re.sub(r"%(\.\d)?[rsdf]", HOLE, text).split()) for text in texts}
+
+
+def _place(function: ast.expr, errors: set[str]) -> int | None:
+    """Return where a logger or an error has its text, if it is one."""
+    called = ast.unparse(function)
+    owner, _, name = called.rpartition(".")
+    if owner.endswith("logger"):
+        return LOGGER_TEXT_POSITIONS.get(name)
+    return 0 if name in errors else None
+
+
+def _text(node: ast.expr, names: dict[str, set[str]]) -> str:
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr(values=parts):
+            return "".join(_text(part, names) for part in parts)
+        case ast.BinOp(left=left, right=right, op=ast.Add()):
+            return _text(left, names) + _text(right, names)
+        case ast.Name(id=name) if len(names.get(name, ())) == 1:
+            return next(iter(names[name]))
+    return HOLE
+
+
 def test_every_text_can_be_looked_up() -> None:
     """Each error and each line of the log stands on one page, word for word."""
     text = " ".join(DOCUMENTS["docs/troubleshooting.rst"].source.split())
-    texts = said()
+    texts = messages()
     assert len(texts) > 70
     assert [each for each in sorted(texts) if f"``{each}``" not in text] == []
 
@@ -363,7 +443,7 @@ def test_every_column_is_in_the_reference() -> None:
 
 
 def test_links_of_the_readme_lead_somewhere() -> None:
-    """They are files of the repository; the package has addresses in their place."""
+    """Each link of the README is a known URL or a file in docs/."""
     urls = PROJECT["project"]["urls"]
     assert len(README.source) <= 6000
     pictures = [image["uri"] for image in README.tree.findall(nodes.image)]

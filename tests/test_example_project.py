@@ -22,7 +22,7 @@ from tests.support.example_project import (
     new_database,
 )
 from tests.support.paths import MANAGE, ROOT
-from tests.support.waiting import PATIENCE, wait_for
+from tests.support.waiting import STARTUP_PATIENCE, wait_for
 
 once = pytest.mark.once
 
@@ -126,7 +126,7 @@ def end_demo(database: Database, ending: signal.Signals) -> tuple[int, str]:
         shown_until("worker-1 began", demo)
         demo.send_signal(ending)
         # The workers have this end of the pipe too: all have ended if it is closed.
-        _, errors = demo.communicate(timeout=PATIENCE)
+        _, errors = demo.communicate(timeout=STARTUP_PATIENCE)
     return demo.returncode, errors
 
 
@@ -179,7 +179,7 @@ def assert_demo_is_right(database: Database, environment: dict[str, str]) -> Non
         shown = shown_until("worker-1 is dead", demo)
         shown += shown_until("worker-2 skipped", demo)
         database.end_lease("backup")
-        rest, errors = demo.communicate(timeout=PATIENCE)
+        rest, errors = demo.communicate(timeout=STARTUP_PATIENCE)
     shown += rest
     assert demo.returncode == 0, shown + errors
     assert errors == ""
@@ -231,7 +231,7 @@ def test_demo_runs_after_one_that_was_killed(
 @pytest.mark.postgres_only
 @pytest.mark.django_db
 def test_demo_on_postgresql(database: Database) -> None:
-    """With SHEDLOCK_EXAMPLE_DATABASE_URL the demo shows the same."""
+    """The demo shows the same with PostgreSQL."""
     assert_demo_is_right(database, environment(**database.variables))
 
 
@@ -286,7 +286,7 @@ def assert_incident_is_reported(database: Database) -> None:
         env=environment(ROOT, **database.variables),
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=STARTUP_PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -301,7 +301,7 @@ def test_incident_is_reported_by_each_reader(database: Database) -> None:
 @pytest.mark.postgres_only
 @pytest.mark.django_db
 def test_incident_on_postgresql(database: Database) -> None:
-    """With SHEDLOCK_EXAMPLE_DATABASE_URL each reader reports the same."""
+    """Each reader reports the same incident with PostgreSQL."""
     assert_incident_is_reported(database)
 
 
@@ -315,7 +315,7 @@ def test_interrupted_incident_leaves_nothing_behind(
         shown_until(moment, demo)
         demo.send_signal(signal.SIGINT)
         # The workers have this end of the pipe too: all have ended if it is closed.
-        rest, errors = demo.communicate(timeout=PATIENCE)
+        rest, errors = demo.communicate(timeout=STARTUP_PATIENCE)
     is_orderly = "The incident is over." in rest
     assert is_orderly == (moment == "Ctrl-C ends")
     assert demo.returncode == (0 if is_orderly else 130)
@@ -328,7 +328,7 @@ def test_interrupted_incident_leaves_nothing_behind(
 def test_incident_comes_after_one_that_was_killed(
     database: Database, make_hosts: Callable[..., Hosts]
 ) -> None:
-    """It brings back the history that the killed one renamed, and lists its locks."""
+    """An incident restores the history that a killed incident renamed."""
     hosts = make_hosts()
     hosts.start(HIDE_HISTORY).ended()
     shown = hosts.manage("demo", "--incident", "--no-wait").ended()
@@ -353,7 +353,7 @@ def test_stopped_worker_ends_with_its_demo(database: Database) -> None:
         shown_until("stopped", demo)
         demo.kill()
         # The worker has this end of the pipe too: it has ended if it is closed.
-        demo.communicate(timeout=PATIENCE)
+        demo.communicate(timeout=STARTUP_PATIENCE)
     assert demo.returncode == -signal.SIGKILL
 
 
@@ -429,13 +429,13 @@ def test_one_celery_worker_runs_a_tick(
         own = [*command, *ALONE, "-n", f"{number}@host"]
         workers.append(hosts.start(CELERY_WORKER.format(command=own)))
         # One after the other: a worker may read what another has only begun to write.
-        wait_for(lambda: "ready." in workers[-1].output)
+        wait_for(lambda: "ready." in workers[-1].output, STARTUP_PATIENCE)
     assert hosts.start(SEND).ended().startswith("<crontab: * * * * *")
 
     def count(text: str) -> int:
         return sum(worker.output.count(text) for worker in workers)
 
-    wait_for(lambda: count("succeeded") == 2)
+    wait_for(lambda: count("succeeded") == 2, STARTUP_PATIENCE)
     assert count("not acquired") == 1
     assert database.runs("orders.import") == 1
 
@@ -444,11 +444,14 @@ def test_one_celery_worker_runs_a_tick(
 def test_one_apscheduler_runs_a_tick(
     database: Database, make_hosts: Callable[..., Hosts]
 ) -> None:
-    """Of two schedulers one runs the job; both skip while it is kept."""
+    """One of two schedulers runs the job. Both skip while the lock is kept."""
     hosts = make_hosts("apscheduler.schedulers.blocking")
     command = ("run_apscheduler", "--second=*")
     schedulers = [hosts.manage(*command) for _ in TWO_HOSTS]
-    wait_for(lambda: all("not acquired" in each.output for each in schedulers))
+    wait_for(
+        lambda: all("not acquired" in each.output for each in schedulers),
+        STARTUP_PATIENCE,
+    )
     assert database.runs("rates.refresh") == 1
 
 
@@ -484,5 +487,5 @@ if QUEUE:
         def successful() -> int:
             return sum(each.output.count("state=SUCCESSFUL") for each in workers)
 
-        wait_for(lambda: successful() == 2)
+        wait_for(lambda: successful() == 2, STARTUP_PATIENCE)
         assert database.runs("invoices.send") == 1

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import subprocess
-import sys
 import warnings
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -14,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from asgiref.sync import sync_to_async
 from django.db import connections
 from sybil.evaluators.skip import Skipper
@@ -23,16 +20,9 @@ from django_shedlock.schedules.expressions import SHORTHANDS
 from tests.support.documents import Document, all_documents
 from tests.support.examples import Project, find_examples
 from tests.support.jobs import only_jobs_of
-from tests.support.tutorial import BEATS, Adoption, Tutorial
+from tests.test_tutorial import TYPED
 
 DOCUMENTS = {document.name: document for document in all_documents()}
-TUTORIAL = DOCUMENTS["docs/tutorial.rst"]
-ADOPTION = DOCUMENTS["docs/howto/adopt.rst"]
-PODS = DOCUMENTS["docs/howto/kubernetes.rst"]
-SWITCH = DOCUMENTS["docs/switch/cache_add.rst"]
-TYPED = (TUTORIAL, ADOPTION, PODS, SWITCH)
-"""Pages whose reader types everything, into a new project."""
-STARTPROJECT = [sys.executable, "-m", "django", "startproject", "mysite"]
 COMMANDS = [
     'python3 -m venv .venv && .venv/bin/python -m pip install -e ".[crontab]" '
     "&& .venv/bin/python example_project/manage.py demo",
@@ -59,9 +49,16 @@ NOT_RUN = {
     ("CONTRIBUTING.rst", "$ python -m tests"),
     (
         "CONTRIBUTING.rst",
+        "$ mkdir costs",
+    ),
+    (
+        "CONTRIBUTING.rst",
         "$ SHEDLOCK_TEST_STORE=postgres python -m benchmarks.records --records 1000000",
     ),
-    ("CONTRIBUTING.rst", "$ python -m pip install -e . --group test --group mutants"),
+    (
+        "CONTRIBUTING.rst",
+        "$ python -m pip install -e . --group test-all --group mutants",
+    ),
     (
         "CONTRIBUTING.rst",
         "$ SHEDLOCK_TEST_STORE=postgres python -m tests.shake --rounds 10 --burn 2",
@@ -72,11 +69,11 @@ NOT_RUN = {
     ),
     (
         "CONTRIBUTING.rst",
-        "$ python -m tests.concurrency.soak --store postgres --for 1h --seed 1",
+        "$ python -m benchmarks.soak --store postgres --for 1h --seed 1",
     ),
     (
         "CONTRIBUTING.rst",
-        "$ python -m tests.concurrency.beat_soak --store postgres --for 10m --seed 1",
+        "$ python -m benchmarks.soak.beats --store postgres --for 10m --seed 1",
     ),
     (
         "CONTRIBUTING.rst",
@@ -179,7 +176,7 @@ COMMENTS = (
 def pages_with_examples() -> Iterator[Any]:
     """Yield them, and run each once, or on each store if that makes a difference."""
     for page in DOCUMENTS.values():
-        if page not in TYPED and find_examples(page.path).regions:
+        if page.path not in TYPED and find_examples(page.path).regions:
             marks = () if "skip: next if(store " in page.source else pytest.mark.once
             yield pytest.param(page, id=page.name, marks=marks)
 
@@ -210,46 +207,8 @@ def test_examples_run(
             gc.collect()
 
 
-@pytest.mark.sqlite_only
-def test_tutorial_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever types what the tutorial says sees what it shows, in a new project."""
-    Tutorial(tmp_path, monkeypatch).run(TUTORIAL.path)
-
-
-@pytest.mark.sqlite_only
-@pytest.mark.parametrize("page", [ADOPTION, PODS], ids=["adopt", "kubernetes"])
-def test_three_beats_run(
-    page: Document, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A new project has its commands locked, and a job that three beats run."""
-    subprocess.run([*STARTPROJECT, str(tmp_path)], check=True)
-    adoption = Adoption(tmp_path, monkeypatch)
-    adoption.run(page.path)
-    printed = adoption.digests
-    succeeded = [run for run in adoption.runs if run["outcome"] == "succeeded"]
-    # The last run may have ended by the signal that ended the beats, before it printed.
-    assert 2 < len(succeeded) <= len(printed) <= len(adoption.runs)
-    assert len(printed) == len(set(printed))
-
-
-def test_pods_run_what_is_typed() -> None:
-    """The command of the Deployment is the one that the page has tried."""
-    [text] = (block for block in PODS.blocks if "replicas" in block)
-    deployment = yaml.safe_load(text)
-    [container] = deployment["spec"]["template"]["spec"]["containers"]
-    assert f"$ {' '.join(container['command'])}\n" in PODS.source
-    assert deployment["spec"]["replicas"] == BEATS
-
-
-@pytest.mark.sqlite_only
-def test_switch_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From a cache.add to a lock, in two deploys, and no job runs beside itself."""
-    subprocess.run([*STARTPROJECT, str(tmp_path)], check=True)
-    Tutorial(tmp_path, monkeypatch).run(SWITCH.path)
-
-
 def test_examples_that_do_not_run() -> None:
-    """Those few that can't run say why, and are known."""
+    """Only known examples don't run, and each one says why."""
     skipped = {
         (page.name, example.parsed.partition("\n")[0])
         for page in DOCUMENTS.values()

@@ -161,7 +161,7 @@ def test_statement_stays_on_a_connection_that_breaks(
 
 @pytest.mark.django_db
 def test_connection_of_a_test_case_is_the_only_one() -> None:
-    """It is so inside the test's own atomic(), and no other connection is."""
+    """A test case's connection is the only one, even inside another atomic()."""
     assert is_only_connection(connection)
     with transaction.atomic():
         assert is_only_connection(connection)
@@ -175,7 +175,7 @@ def test_databases_of_tests_are_temporary() -> None:
 
 @pytest.mark.usefixtures("outside_tests")
 def test_databases_of_production_stay() -> None:
-    """Neither Django's mail backend in memory nor a transaction makes it a test."""
+    """Django's in-memory mail backend and a transaction are no sign of a test."""
     locmem.EmailBackend().send_messages([])
     assert hasattr(mail, "outbox")
     assert not are_databases_temporary()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.paths import ROOT
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import STARTUP_PATIENCE
 
 pytestmark = pytest.mark.once
 
@@ -23,13 +23,13 @@ Found = dict[str, tuple[bool | None, int]]
 @pytest.fixture(scope="module")
 def found() -> Found:
     """Return of each whether it is right in all ways, and how many were tried."""
-    pytest.importorskip("frontrun", reason="install the group 'test'")
+    pytest.importorskip("frontrun", reason="install the group 'test-all'")
     explored = subprocess.run(
-        [FRONTRUN, "python", "-m", "tests.support.interleavings"],
+        [FRONTRUN, "python", "-m", "tests.interleavings"],
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=STARTUP_PATIENCE,
         check=True,
     )
     result: Found = json.loads(explored.stdout)

@@ -36,7 +36,7 @@ def test_migrate_to_zero_and_back() -> None:
 
 
 def test_only_the_name_has_an_index() -> None:
-    """Updates touch no index: neither on lock_until, nor a second one for LIKE."""
+    """Updates touch no index, since only the name has one."""
     with connection.cursor() as cursor:
         constraints = connection.introspection.get_constraints(cursor, "shedlock")
     keys = [c["columns"] for c in constraints.values() if c["primary_key"]]

@@ -77,7 +77,7 @@ def test_value_is_hidden(text: str, kept: str) -> None:
     ],
 )
 def test_credentials_of_a_request_are_hidden(text: str, kept: str) -> None:
-    """They are hidden in a header, whatever its scheme, and after the scheme alone."""
+    """A request's credentials are hidden, in headers and after a scheme alone."""
     assert without_secrets(text) == kept
 
 
@@ -92,7 +92,7 @@ def test_credentials_of_a_request_are_hidden(text: str, kept: str) -> None:
     ],
 )
 def test_credentials_in_code_are_hidden(form: str) -> None:
-    """They are hidden in the notations of Python and JSON."""
+    """Credentials in Python and JSON notation are hidden."""
     assert "s3cr3t" not in without_secrets(form)
 
 
@@ -145,7 +145,7 @@ def test_credentials_in_code_are_hidden(form: str) -> None:
     ],
 )
 def test_address_of_a_chat_is_hidden(text: str, kept: str) -> None:
-    """Its host stays readable, so that one knows which chat it was."""
+    """The secret in a chat's webhook URL is hidden, and its host stays readable."""
     assert without_secrets(text) == kept
 
 

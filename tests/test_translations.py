@@ -81,7 +81,7 @@ def test_catalogs_have_what_the_code_says(tmp_path: Path) -> None:
 
 
 def test_no_message_hides_in_an_f_string() -> None:
-    """Not each version of gettext looks for messages there."""
+    """No f-string contains a message, since some gettext versions don't look there."""
     hidden = re.compile(r"\{[np]*gettext")
     sources = {path: path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")}
     assert len(sources) > 100
@@ -113,7 +113,11 @@ def translated(compiled: Path) -> list[object]:
 @pytest.mark.parametrize("folder", FOLDERS)
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_short_messages_have_a_context(language: str, folder: Path) -> None:
-    """One or two words may mean something else in another app's catalog."""
+    """
+    Each message of one or two words has a context.
+
+    Another app's catalog may use the same words with another meaning.
+    """
     without = [m for c, m in messages(catalog(folder, language)) if c != "shedlock"]
     assert without
     assert short(without) == []

@@ -158,7 +158,7 @@ def rows() -> dict[str, list[Any]]:
 
 
 def test_first_migration_is_that_of_the_first_release() -> None:
-    """It is not edited any more: what changes a table is a migration of its own."""
+    """The first migrations create the tables of the first release."""
     kept = shape()
     for app in APPS:
         call_command("migrate", app, "zero", verbosity=0)

@@ -80,7 +80,7 @@ def test_stale_holder_does_not_extend_the_next_one() -> None:
 
 
 def test_handled_loss_leaves_the_result_of_the_body() -> None:
-    """After a failed extension the release at the end is harmless."""
+    """A job that handles LockLost keeps the result of its body."""
 
     def body() -> str:
         assert force_release("job")
@@ -161,7 +161,7 @@ def test_job_whose_row_was_deleted_runs_again() -> None:
 
 
 def test_row_that_is_deleted_in_the_body_stops_nobody() -> None:
-    """Its holder's release is harmless, and the next one makes the row again."""
+    """A holder's release tolerates a deleted row, and the next run creates it again."""
     with hold("job") as lock:
         LockRecord.objects.all().delete()
     assert lock.is_lost
@@ -241,7 +241,7 @@ def test_blank_name_is_refused(name: str) -> None:
 
 
 def test_negative_lock_at_least_for_is_refused() -> None:
-    """It can't end before it begins."""
+    """A negative lock_at_least_for is refused."""
     with pytest.raises(InvalidLockConfiguration, match="must not be negative"):
         execute(lambda: 7, "job", lock_at_least_for=-1)
     assert not LockRecord.objects.exists()

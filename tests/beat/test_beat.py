@@ -107,7 +107,7 @@ def test_it_says_what_it_will_run(beats: Beats) -> None:
 
 
 def test_job_is_started_by_its_scheduler(beats: Beats) -> None:
-    """So the record decides about its tick, and history knows that."""
+    """The history shows that the beat started a run: its trigger is the scheduler."""
     # A catch-up might run the tick first, with this grace.
     when_it_waits(beats.start("--no-catch-up"))
     beats.step()
@@ -147,7 +147,7 @@ def test_without_catch_up_nothing_is(beats: Beats) -> None:
 
 
 def test_run_that_an_operator_asks_for(beats: Beats) -> None:
-    """It begins within seconds, and long before the next tick."""
+    """A requested run begins within seconds, well before the next tick."""
     when_it_waits(beats.start())
     wait_for(is_registered)  # its first catch-up would carry it out as well
     ask_for_a_run()
@@ -193,7 +193,11 @@ def test_sigterm_lets_jobs_finish(beats: Beats) -> None:
 
 
 def test_jobs_get_sigterm_after_the_stop_timeout(beats: Beats) -> None:
-    """They can tidy up, release their locks, and count as failed."""
+    """
+    After the stop timeout jobs get SIGTERM, tidy up, and release their locks.
+
+    Their runs count as failed.
+    """
     times = ["--stop-timeout", "0s", "--kill-after", "1h"]
     host = beats.start(*times, body=write_and_wait)
     when_it_waits(host)
@@ -222,7 +226,11 @@ def test_second_signal_ends_the_jobs_at_once(beats: Beats) -> None:
 
 
 def test_third_signal_kills_the_jobs_at_once(beats: Beats) -> None:
-    """With all that they have started; the beat releases their locks."""
+    """
+    A third signal kills the jobs and every process that they have started.
+
+    The beat releases their locks.
+    """
     times = ["--stop-timeout", "1h", "--kill-after", "1h"]
     host = beats.start(*times, body=write_and_go_on)
     when_it_waits(host)
@@ -321,7 +329,11 @@ def kill_first_before_its_body(folder: Path) -> None:
 
 @pytest.mark.parametrize("rerun", [False, True])
 def test_child_that_is_killed_in_its_body(beats: Beats, rerun: bool) -> None:
-    """Its run has failed, and with ``rerun`` its tick begins once more, but once."""
+    """
+    The run of a killed child has failed.
+
+    With ``rerun`` the tick begins once more, but only once.
+    """
     host = beats.start(body=write_and_die, options={"rerun": rerun})
     when_it_waits(host)
     tick = beats.step()
@@ -364,7 +376,11 @@ def expect_an_early_exit() -> None:
 
 
 def test_dead_store_is_one_line_of_a_child(beats: Beats) -> None:
-    """It says which job does not start, and why, without a traceback."""
+    """
+    A child whose store fails writes one line, without a traceback.
+
+    The line says which job does not start, and why.
+    """
     host = beats.start(prepare=lose_store_in_children)
     when_it_waits(host)
     beats.step()
@@ -417,7 +433,7 @@ def have_another_job() -> None:
 
 
 def test_job_that_runs_on_past_its_next_tick_is_reported(beats: Beats) -> None:
-    """Its tick waits for the end of the run, and the log says so."""
+    """A tick waits until the previous run has ended, and the log says so."""
     host = beats.start(body=write_and_wait_for_leave)
     when_it_waits(host)
     beats.step()
@@ -439,7 +455,7 @@ def test_overdue_jobs_run_side_by_side(beats: Beats) -> None:
 
 
 def test_beat_shows_that_it_lives(beats: Beats) -> None:
-    """Its own lock is held while it runs, and its record is deleted at the end."""
+    """A beat holds its own lock while it runs, and deletes the record at the end."""
     host = beats.start(prepare=partial(let_time_pass_at_the_end, beats.folder))
     when_it_waits(host)
     name = f"shedlock.beat:{socket.gethostname()}"
@@ -457,7 +473,11 @@ def test_beat_shows_that_it_lives(beats: Beats) -> None:
 
 
 def test_store_that_is_away(beats: Beats) -> None:
-    """It is told once, and asked until it answers; then the beat goes on."""
+    """
+    A beat reports a store that fails once, and retries until the store answers.
+
+    Then the beat goes on.
+    """
     away, asked = beats.folder / "away", beats.folder / "asked"
     away.touch()
     host = beats.start()
@@ -631,7 +651,11 @@ def test_record_that_is_deleted_owes_nothing(old_loop: beat.BeatLoop) -> None:
 
 
 def test_old_beat_leaves_a_changed_schedule_alone(old_loop: beat.BeatLoop) -> None:
-    """In a rolling deploy the new version registers its schedule once."""
+    """
+    An old beat does not overwrite a schedule that a newer version has changed.
+
+    In a rolling deploy the new version registers its schedule once.
+    """
     changed = Schedule("0 4 * * *", "UTC")
     get_provider().register("report", changed)
     old_loop._look()
@@ -686,7 +710,7 @@ def test_locked_row_keeps_no_other_schedule_away(
 def test_host_without_room_for_processes(
     old_loop: beat.BeatLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One try a look is enough to see that."""
+    """A beat that can't start a process tries only one job in each look."""
 
     def refuse(jobs: Still, due: DueStart, write: Callable[[str], None]) -> bool:
         Still.added.append(due)
@@ -702,7 +726,11 @@ def test_host_without_room_for_processes(
 def test_reader_of_the_output_is_gone(
     old_loop: beat.BeatLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As with ``| tee log`` after Ctrl-C: its jobs must end in order."""
+    """
+    A closed output pipe does not stop the beat.
+
+    After Ctrl-C ``| tee log`` is gone, but the jobs must end in order.
+    """
 
     written: list[str] = []
 
@@ -717,7 +745,7 @@ def test_reader_of_the_output_is_gone(
 
 
 def test_beat_is_seen(still: type[Still]) -> None:
-    """It carries out requests, so it counts as a catch-up; unless it is told not to."""
+    """A beat counts as a catch-up that was seen, except with ``--no-catch-up``."""
     still.how = stop
     run("beat", "--no-catch-up")
     assert last_catch_up(get_provider()) is None

@@ -79,7 +79,7 @@ def test_only_overdue_and_known_locks_are_read(
 def test_record_that_makes_no_sense_stops_no_other(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is logged, and the other overdue jobs run."""
+    """An unreadable record is logged, and the other overdue jobs run."""
     make_late("failing")
     make_late("report")
     make_record_unreadable(monkeypatch, "failing")
@@ -99,7 +99,11 @@ def test_overdue_job_runs_once_for_all_its_ticks(jobs: Jobs) -> None:
 
 
 def test_nothing_starts_after_a_signal() -> None:
-    """Its handler raises SystemExit in the job that runs, and the process ends."""
+    """
+    No further job starts after SystemExit in a job that catch-up runs.
+
+    A signal's handler raises SystemExit in the running job.
+    """
     ended = []
 
     @scheduler_lock("ended", **DAILY)
@@ -138,7 +142,7 @@ def test_dry_run_changes_nothing() -> None:
 
 
 def test_dry_run_without_overdue_jobs() -> None:
-    """It is said that there is nothing to do."""
+    """A dry run without overdue jobs says that no job is overdue."""
     assert run("catch-up", "--dry-run") == "No job is overdue.\n"
 
 
@@ -326,7 +330,11 @@ def overrun(parent: Parent, options: dict[str, Any]) -> None:
 
 
 def test_job_that_overran_its_lease_is_not_run_beside_itself() -> None:
-    """Its process lives or not: that is for somebody to find out, and to say so."""
+    """
+    Catch-up does not run an expired job before an operator releases its lock.
+
+    Only a person can find out whether the process is still alive.
+    """
     make_late("report")
     with worker(overrun, DAILY) as pod:
         assert pod.heard() == "it runs"
@@ -343,7 +351,11 @@ def test_job_that_overran_its_lease_is_not_run_beside_itself() -> None:
 
 
 def test_expired_lock_is_included_by_its_name() -> None:
-    """It is released first, which is logged like any release by an operator."""
+    """
+    Catch-up releases the expired locks that ``--include-expired`` names.
+
+    Each release is reported like any release by an operator.
+    """
     released = []
 
     def hear(*, action: AuditedAction, **kwargs: Any) -> None:
@@ -366,7 +378,7 @@ def test_expired_lock_is_included_by_its_name() -> None:
 
 
 def test_expired_lock_whose_name_looks_like_a_pattern() -> None:
-    """Its very name includes it, too, whatever that means as a pattern."""
+    """``--include-expired`` includes an exact name that looks like a pattern."""
 
     @scheduler_lock("shard[1]", **DAILY)
     def shard() -> None:
@@ -397,7 +409,7 @@ def test_job_that_needs_arguments_is_told() -> None:
 
 
 def test_command_that_needs_arguments_is_told() -> None:
-    """So is a command that can't be called without them: it does not fail for ever."""
+    """Catch-up reports a command that needs arguments, and does not run it."""
 
     @scheduler_lock("export", **DAILY)
     class Export(BaseCommand):
@@ -414,7 +426,7 @@ def test_command_that_needs_arguments_is_told() -> None:
 
 
 def test_command_that_takes_arguments_runs_without_them() -> None:
-    """Those that may be left out are left out."""
+    """Catch-up runs a command without its optional arguments."""
 
     @scheduler_lock("export", **DAILY)
     class Export(BaseCommand):
@@ -448,21 +460,29 @@ def test_command_that_is_broken_does_not_stop_the_others() -> None:
 
 
 def test_lock_that_no_job_has_is_told() -> None:
-    """So is the lock of a program that ``shedlock run`` starts elsewhere."""
+    """
+    Catch-up reports an overdue lock that no job on this host has.
+
+    For example, ``shedlock run`` starts a program with that lock elsewhere.
+    """
     execute(lambda: None, "backup", **DAILY)
     make_late("backup")
     assert "Lock 'backup', overdue since" in run("catch-up")
 
 
 def test_verbosity_0_is_silent() -> None:
-    """In a crontab it prints nothing that cron would mail."""
+    """With ``--verbosity 0`` catch-up runs the jobs but prints nothing to mail."""
     make_late("report")
     assert run("--verbosity", "0", "catch-up") == ""
     assert ran == ["report"]
 
 
 def test_changed_schedule_makes_nothing_overdue(jobs: Jobs) -> None:
-    """Its next tick is due, also if that of the old one would have come sooner."""
+    """
+    A job whose schedule has changed is due at the new schedule's next tick.
+
+    This holds even if the old schedule had an earlier tick.
+    """
     jobs.report()
     LockRecord.objects.filter(name="report").update(schedule="* * * * * UTC")
     ran.clear()
@@ -488,7 +508,7 @@ def test_overdue_job_whose_schedule_changed_stays_overdue() -> None:
 
 
 def test_names_choose_the_jobs() -> None:
-    """Other overdue jobs, and requests for other jobs, are left alone."""
+    """Catch-up with names leaves other overdue jobs and other requests alone."""
     for name in ("fetch", "report", "failing"):
         make_late(name)
     for name in ("digest now", "failing"):
@@ -502,7 +522,11 @@ def test_names_choose_the_jobs() -> None:
 def test_included_pattern_without_a_lock_is_noted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It may be misspelt; that is no error. Cron does not mail it each time."""
+    """
+    An ``--include-expired`` pattern without a lock is noted on a terminal only.
+
+    A misspelt pattern is no error, and cron does not mail the note each time.
+    """
     words = ("catch-up", "--include-expired", "rep*", "--include-expired", "repotr*")
     note = "--include-expired 'repotr*' matches no lock that is known.\n"
     assert call(*words) == (0, "", "")
@@ -610,7 +634,11 @@ def schedule_of(name: str) -> str:
 
 @override_settings(SHEDLOCK_ENABLED=False)
 def test_nothing_is_caught_up_without_locks() -> None:
-    """With the locks off nobody could tell that a tick was run."""
+    """
+    Catch-up runs nothing with the locks off.
+
+    Without locks nobody could tell that a tick was run.
+    """
     make_late("report")
     assert run("catch-up") == ""
     assert ran == []

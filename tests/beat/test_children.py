@@ -38,12 +38,12 @@ from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import Start
 from django_shedlock.signals import lock_acquired
 from tests.support.runs import is_alive, limits_over_once
-from tests.support.waiting import PATIENCE, wait_for
+from tests.support.waiting import NEVER_SECONDS, wait_for
 
 pytestmark = [pytest.mark.once, pytest.mark.django_db(transaction=True)]
 
 ZERO = timedelta(0)
-LATE = timedelta(seconds=PATIENCE)
+LATE = timedelta(seconds=NEVER_SECONDS)
 PAUSE = 0.05
 """Seconds between two looks for a signal."""
 PR_SET_CHILD_SUBREAPER = 36
@@ -100,7 +100,7 @@ class Tried:
         body()
 
     def _wait(self, name: str) -> None:
-        wait_for((self.folder / f"{name} may end").exists)
+        wait_for((self.folder / f"{name} may end").exists, NEVER_SECONDS)
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def test_room(tried: Tried) -> None:
 
 
 def test_beat_knows_the_identity_of_a_child(tried: Tried) -> None:
-    """It is that of the holder, though only the child has acquired the lock."""
+    """The beat knows the holder's identity, though only its child acquires the lock."""
     tried.start("job")
     tried.turn_until(tried.begun)
     [started] = tried.jobs.running.values()
@@ -149,7 +149,7 @@ def test_child_reports_its_body(tried: Tried) -> None:
 
 
 def test_body_that_fails_is_logged(tried: Tried, child_log: Path) -> None:
-    """Its run has failed by its own word, with its own exception."""
+    """A body that fails is logged, and its run records the body's own exception."""
     tried.start("job", body=lambda: print(1 // 0))
     tried.end_of_all()
     assert "job failed." in child_log.read_text()
@@ -192,7 +192,7 @@ def test_two_signals_interrupt_once(tried: Tried) -> None:
     def work() -> None:
         try:
             ready.touch()
-            wait_for(lambda: False)
+            wait_for(lambda: False, NEVER_SECONDS)
         finally:
             begun.touch()
             time.sleep(10 * PAUSE)
@@ -209,13 +209,13 @@ def test_two_signals_interrupt_once(tried: Tried) -> None:
 
 
 def test_coroutine_gets_the_signal(tried: Tried) -> None:
-    """It is cancelled, tidies up, and releases its lock."""
+    """SIGTERM cancels a coroutine, which tidies up and releases its lock."""
     file = tried.folder / "tidied up"
 
     async def work() -> None:
         try:
             (tried.folder / "ready").touch()
-            await asyncio.sleep(PATIENCE)
+            await asyncio.sleep(NEVER_SECONDS)
         finally:
             file.touch()
 
@@ -232,7 +232,7 @@ def die() -> None:
 
 
 def test_body_that_is_killed(tried: Tried, caplog: pytest.LogCaptureFixture) -> None:
-    """It is logged, the lock is released at once, and the run has failed."""
+    """A killed body is logged, its lock is released at once, and its run has failed."""
     tried.start("job", body=die)
     tried.end_of_all()
     text = "The process of the job of lock 'job' was killed by signal 9."
@@ -247,7 +247,11 @@ def test_body_that_is_killed(tried: Tried, caplog: pytest.LogCaptureFixture) -> 
 
 
 def test_child_that_dies_in_a_receiver(tried: Tried) -> None:
-    """Its body has not begun, so its run is none, and its tick is given back."""
+    """
+    A child that dies before its body begins has no run.
+
+    The child's tick is given back.
+    """
 
     def receive(**kwargs: Any) -> None:
         die()
@@ -295,7 +299,11 @@ def let_arrive_late(dead: DeadAcquisition) -> None:
 
 
 def test_update_of_a_dead_child_that_arrives_late(tried: Tried) -> None:
-    """Its lock is released at the next look, as long as its lease could last."""
+    """
+    A dead child's lock is released at the next look, even if acquired late.
+
+    The beat looks for such an update as long as the lease could last.
+    """
     tried.start("job", body=die)
     tried.end_of_all()
     [dead] = tried.jobs.dead
@@ -377,7 +385,7 @@ def test_time_limit_does_not_count_once_a_job_is_ended(tried: Tried) -> None:
     def work() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         (tried.folder / "ready").touch()
-        wait_for(lambda: False)
+        wait_for(lambda: False, NEVER_SECONDS)
 
     tried.start("job", body=work, time_limit=timedelta(minutes=1))
     [started] = tried.jobs.running.values()
@@ -393,7 +401,11 @@ def test_time_limit_does_not_count_once_a_job_is_ended(tried: Tried) -> None:
 
 @pytest.mark.parametrize("is_stubborn", [False, True])
 def test_time_limit_ends_a_job(tried: Tried, is_stubborn: bool) -> None:
-    """It gets SIGTERM, then SIGKILL; its run has timed out, and its lock is free."""
+    """
+    A job over its time limit gets SIGTERM, then SIGKILL.
+
+    The run has timed out, and the lock is free.
+    """
     begun_file, tidied = tried.folder / "ready", tried.folder / "tidied"
 
     def work() -> None:
@@ -419,7 +431,11 @@ def test_time_limit_ends_a_job(tried: Tried, is_stubborn: bool) -> None:
 
 
 def test_what_a_job_leaves_behind_ends_with_it(tried: Tried) -> None:
-    """It would go on without the lock."""
+    """
+    The processes that a job has started end with the job.
+
+    They would go on without the lock.
+    """
     file = tried.folder / "pid"
 
     def work() -> None:
@@ -611,7 +627,7 @@ def test_body_ends_before_its_kept_alive_lease(
         if is_deaf:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         tried.let_end("never")
-        wait_for(lambda: False)
+        wait_for(lambda: False, NEVER_SECONDS)
 
     lease = "1m" if is_deaf else "1d"
     with leases_ending_in(notice.total_seconds() + 5):
@@ -647,7 +663,11 @@ def refuse_thread(name: str, work: Callable[[], object]) -> None:
 def test_body_whose_lease_nobody_watches(
     tried: Tried, monkeypatch: pytest.MonkeyPatch, child_log: Path
 ) -> None:
-    """It runs, and the beat learns how it ends."""
+    """
+    A body runs even if no thread watches its lease.
+
+    The beat learns how the body ends.
+    """
     monkeypatch.setattr(leases, "start_daemon", refuse_thread)
     tried.start("job", body=die, rerun=True)
     [started] = tried.jobs.running.values()
@@ -658,7 +678,7 @@ def test_body_whose_lease_nobody_watches(
 
 
 def test_body_outlasts_a_lease_that_is_not_kept_alive(tried: Tried) -> None:
-    """It may run on, as without a beat."""
+    """A body may outlast a lease that is not kept alive, just as without a beat."""
 
     def body() -> None:
         wait_for(lambda: current_lock().is_lost)

@@ -88,7 +88,7 @@ def test_command_gets_its_command_line() -> None:
 
 
 def test_checking_a_command_does_not_run_it() -> None:
-    """Its arguments are parsed as at a start, but its body waits for one."""
+    """Checking a command parses its arguments, but does not run its body."""
     job_of(command="tidy", args=["attic"], kwargs={"days": 3})
     assert calls == []
 
@@ -172,7 +172,7 @@ def test_interval(interval: Any) -> None:
 
 
 def test_tick_of_an_interval_runs_once() -> None:
-    """Of several starts within one tick one runs."""
+    """Only one of several starts within one tick of an interval runs."""
     job = job_of(call=f"{HERE}.poll", schedule=timedelta(hours=20))
     with store_clock(datetime(2026, 6, 1, 6, tzinfo=UTC)):
         assert job.start()
@@ -206,7 +206,11 @@ def test_entry_belongs_to_its_provider() -> None:
 
 
 def test_operators_know_the_entry() -> None:
-    """It can be triggered, shown, listed, and caught up; its runs are recorded."""
+    """
+    Operators can trigger, show, list, and catch up an entry.
+
+    The history records the runs.
+    """
     with schedule(poll={**DAY, "call": f"{HERE}.poll"}):
         run("trigger", "poll", "--reason", "Test")
         assert calls == [("polled", "poll")]
@@ -221,7 +225,7 @@ def test_operators_know_the_entry() -> None:
 
 
 def test_forked_child_runs_the_entry(tmp_path: Path) -> None:
-    """Its body may run in a process that is forked from this one, as the beat does."""
+    """An entry's body may run in a forked process, as it does under the beat."""
     file = tmp_path / "touched"
     job = job_of(call="pathlib.Path.touch", args=[file])
     child = Child.of_body(job.full_name, job.start)
@@ -247,7 +251,7 @@ def test_decorated_function_of_the_same_name_is_one_lock() -> None:
 
 
 def test_decorated_function_of_another_name_has_two_locks() -> None:
-    """Both are held while the body runs."""
+    """A decorated function runs under its own lock and its entry's lock."""
     assert job_of(call=f"{HERE}.locked").start()
     assert calls == [("EUR", "entries.locked", "entry")]
 
@@ -294,7 +298,11 @@ def backend(name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("task", ["send", "asend"])
 def test_task_is_enqueued_once_a_tick(task: str) -> None:
-    """Of two starts for a tick one enqueues; the run ends with that."""
+    """
+    Two starts for the same tick enqueue a task once.
+
+    The run ends when the task is enqueued.
+    """
     with override_settings(TASKS=backend("dummy.DummyBackend")):
         job = job_of(task=f"{HERE}.{task}", args=["gold"])
         assert job.start()

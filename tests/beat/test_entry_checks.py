@@ -189,21 +189,6 @@ def test_w025_target_that_cannot_be_started(
     assert text in told
 
 
-def test_w025_task_of_celery() -> None:
-    """W025 says how a task of Celery is sent."""
-    celery = pytest.importorskip("celery", reason="Celery is not installed")
-
-    @celery.shared_task
-    def send() -> None:
-        """Send."""
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(entries, "celery_send", send, raising=False)
-        _, told = message(**DAY, task=f"{HERE}.celery_send")
-        assert f'write "call": "{HERE}.celery_send.delay"' in told
-        assert messages({"entry": {**DAY, "call": f"{HERE}.celery_send.delay"}}) == []
-
-
 @pytest.mark.parametrize(
     "given",
     [

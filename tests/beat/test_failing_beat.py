@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.once, pytest.mark.django_db(transaction=True)]
 
 
 def test_jobs_that_wait_for_room_do_not_begin(tmp_path: Path) -> None:
-    """They do not begin when one that runs has ended, and others are still ending."""
+    """Jobs that wait for room do not begin while a failing beat ends the others."""
     with beats_in(tmp_path) as beats:
         prepare = partial(fail_when_two_have_begun, tmp_path)
         options = ["--jobs", "2", "--no-catch-up", "--stop-timeout", "0s"]

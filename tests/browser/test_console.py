@@ -22,7 +22,7 @@ from django_shedlock.testing.contract.harness import force_extend
 from tests.support.locks import expire, force_release, state, take
 from tests.support.operators import ALL, CHANGE, HOSTILE, LIST
 from tests.support.scenes import HOLDER, STUCK, bad_morning
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, STARTUP_PATIENCE
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -88,7 +88,7 @@ class Console:
         """Wait for what another page, or the page's script, has to do first."""
         from selenium.common.exceptions import WebDriverException
 
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + STARTUP_PATIENCE
         while True:
             try:
                 if condition():

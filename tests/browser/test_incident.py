@@ -168,7 +168,11 @@ def test_first_screen_shows_each_fault_of_the_demo(demo: Screen) -> None:
 def test_dead_and_hung_jobs_are_two_clicks_from_their_release(
     screen: Screen, name: str
 ) -> None:
-    """One click asks about this lock alone, and the other one releases it."""
+    """
+    Two clicks release the lock of a dead or hung job.
+
+    One click asks about this lock alone, and the other one releases it.
+    """
     press(screen, name, "Release…")
     confirm(screen)
     assert state(name) is LockState.FREE

@@ -2,19 +2,106 @@
 
 from __future__ import annotations
 
+import os
+import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+from urllib.error import URLError
+from urllib.request import urlopen
 
 import pytest
 
 from tests.browser.test_console import Console
 from tests.support.operators import LIST
+from tests.support.paths import ROOT
+from tests.support.ports import free_port
 from tests.support.scenes import HOLDER, KILLED, STUCK
-from tests.support.unfold_site import OPERATOR, PASSWORD, UnfoldSite, unfold_site
+from tests.support.waiting import STARTUP_PATIENCE, wait_for
 
-pytest.importorskip("unfold", reason="django-unfold is in the group 'test'")
+pytest.importorskip("unfold", reason="django-unfold is in the group 'test-all'")
 
 pytestmark = pytest.mark.once
+
+OPERATOR, PASSWORD = "ada", "console"
+SERVE = f"""
+import sys
+
+import django
+
+django.setup()
+from django.contrib.auth.models import User
+from django.core.management import call_command, execute_from_command_line
+
+from tests.support.scenes import bad_morning
+
+call_command("migrate", verbosity=0)
+User.objects.create_superuser("{OPERATOR}", password="{PASSWORD}")
+bad_morning()
+execute_from_command_line(["manage.py", "runserver", "--noreload", sys.argv[1]])
+"""
+
+
+@dataclass(frozen=True)
+class UnfoldSite:
+    """A site with django-unfold in its own process: unfold replaces the admin."""
+
+    url: str
+    file: Path
+
+    def open_run(self, name: str) -> str | None:
+        """Return the acquisition of this lock whose run is not accounted for."""
+        query = "SELECT open_run FROM shedlock WHERE name = ?"
+        with closing(
+            sqlite3.connect(self.file, timeout=STARTUP_PATIENCE)
+        ) as connection:
+            [[open_run]] = connection.execute(query, [name])
+        return open_run and str(open_run)
+
+
+@contextmanager
+def unfold_site(folder: Path) -> Iterator[UnfoldSite]:
+    """Serve the bad morning of ``scenes`` while the body runs."""
+    address, file = f"127.0.0.1:{free_port()}", folder / "unfold.sqlite3"
+    path = filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")])
+    variables = {
+        "DJANGO_SETTINGS_MODULE": "tests.browser.unfold_settings",
+        "SHEDLOCK_UNFOLD_FILE": str(file),
+        "PYTHONPATH": os.pathsep.join(path),
+        "PYTHONWARNINGS": "ignore",
+    }
+    log = folder / "unfold.log"
+    with log.open("w") as output:
+        server = subprocess.Popen(
+            [sys.executable, "-c", SERVE, address],
+            env=os.environ | variables,
+            stdout=output,
+            stderr=output,
+        )
+    try:
+        url = f"http://{address}"
+        wait_for(
+            lambda: server.poll() is not None or _answers(f"{url}/admin/login/"),
+            STARTUP_PATIENCE,
+        )
+        assert server.poll() is None, log.read_text()
+        yield UnfoldSite(url, file)
+    finally:
+        server.kill()
+        server.wait(STARTUP_PATIENCE)
+
+
+def _answers(address: str) -> bool:
+    try:
+        with urlopen(address, timeout=STARTUP_PATIENCE) as answer:
+            return bool(answer.status == 200)
+    except URLError:
+        return False
+
 
 READABLE_CONTRAST = 4.5
 VISIBLE_CONTRAST = 3

@@ -70,7 +70,7 @@ def test_search_for_jobs_would_import_them(imported: Callable[[], list[str]]) ->
 
 
 def test_pages_of_the_admin(chief: Client, imported: Callable[[], list[str]]) -> None:
-    """Neither a list nor a page of a lock or a run looks for jobs."""
+    """The admin's lists and its pages of locks and runs look for no jobs."""
     run = LockRun.objects.filter(name=NIGHTLY).latest("pk")
     pages = [
         reverse(LIST),
@@ -106,7 +106,7 @@ def test_health(chief: Client, imported: Callable[[], list[str]]) -> None:
 def test_run_of_a_job_that_is_not_imported(
     chief: Client, imported: Callable[[], list[str]]
 ) -> None:
-    """Its record suffices to ask for a run: another process knows the job."""
+    """An operator can request a run of a job that only another process imports."""
     note_catch_up(get_provider())
     by = {"action": "run_selected"}
     page = open_confirmation(chief, NIGHTLY, **by).content.decode()

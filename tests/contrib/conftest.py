@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from tests.support.celery_workers import MakeProject, Project
+from tests.contrib.celery_workers import MakeProject, Project
+from tests.contrib.queues.workers import Workers
 from tests.support.operators import operator
-from tests.support.queue_workers import Workers
 
 
 @pytest.fixture

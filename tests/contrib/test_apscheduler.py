@@ -12,7 +12,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 
 from django_shedlock import current_lock, scheduler_lock
 from django_shedlock.testing import held_elsewhere, locked_in_memory
-from tests.support.queue_workers import Workers
+from tests.contrib.queues.workers import Workers
 
 PROCESSES = 3
 SOON = 1.5
@@ -58,7 +58,7 @@ def test_stored_job_is_locked(job: Job) -> None:
 @pytest.mark.parametrize("kind", ["blocking", "asyncio"])
 def test_one_of_three_schedulers_runs_the_body(workers: Workers, kind: str) -> None:
     """Of three processes with the same trigger one runs the body, and two skip it."""
-    command = ("tests.support.queues.schedules", kind, str(time.time() + SOON))
+    command = ("tests.contrib.queues.schedules", kind, str(time.time() + SOON))
     started = [workers.start(*command) for _ in range(PROCESSES)]
     workers.notes.wait_for("run")
     workers.notes.wait_for("skip", times=PROCESSES - 1)

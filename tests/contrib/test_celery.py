@@ -11,7 +11,7 @@ import pytest
 from django_shedlock import hold
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.sql.fields import DatabaseNow
-from tests.support.celery_workers import (
+from tests.contrib.celery_workers import (
     MARKS,
     RAN,
     SKIPPED,
@@ -21,7 +21,7 @@ from tests.support.celery_workers import (
     kill,
     started,
 )
-from tests.support.waiting import PATIENCE, wait_for
+from tests.support.waiting import STARTUP_PATIENCE, wait_for
 
 pytestmark = MARKS
 
@@ -45,12 +45,16 @@ def runs(name: str) -> list[Any]:
 def test_task_that_is_sent_twice_runs_once(
     project: Project, workers: list[list[str]]
 ) -> None:
-    """Of two messages one runs; the other is skipped: a success without a result."""
+    """
+    Of two messages for one task, one runs and the other is skipped.
+
+    A skip is a success without a result.
+    """
     project.hold.touch()
     for options in workers:
         project.worker(*options)
     sent = [project.send("append") for _ in range(2)]
-    wait_for(lambda: any(result.ready() for result in sent))
+    wait_for(lambda: any(result.ready() for result in sent), STARTUP_PATIENCE)
     project.hold.unlink()
     assert sorted(map(ended, sent), key=str) == [RAN, SKIPPED]
     assert len(project.bodies("append")) == 1
@@ -72,7 +76,9 @@ def test_each_retry_takes_the_lock_anew(
     project.worker("--pool=threads")
     first = project.send(task, "acme")
     name = f"{task}:acme"
-    wait_for(lambda: any(run.outcome == "failed" for run in runs(name)))
+    wait_for(
+        lambda: any(run.outcome == "failed" for run in runs(name)), STARTUP_PATIENCE
+    )
     assert not is_held(name)
     project.hold_retries.unlink()
     assert ended(first) == RAN
@@ -90,7 +96,7 @@ def test_retry_is_skipped_while_somebody_else_runs(project: Project) -> None:
     project.hold_retries.touch()
     project.worker("--pool=threads")
     first = project.send("retried", "acme")
-    wait_for(lambda: project.bodies("retried"))
+    wait_for(lambda: project.bodies("retried"), STARTUP_PATIENCE)
     with hold("retried:acme", lock_at_most_for="10m", wait="1m"):
         project.hold_retries.unlink()
         assert ended(first) == SKIPPED
@@ -120,13 +126,13 @@ def test_redelivered_task_is_skipped_within_the_lease(project: Project) -> None:
 
 
 def test_redelivered_task_that_waits_runs_after_the_lease(project: Project) -> None:
-    """With a wait longer than the lease no message of a killed process is lost."""
+    """A killed task is redelivered and runs, if it waits longer than the lease."""
     project.hold.touch()
     project.worker("--pool=prefork")
     killed = project.send("patient")
     os.kill(started(project, "patient"), signal.SIGKILL)
     project.hold.unlink()
-    wait_for(lambda: project.log().count("received") == 2)
+    wait_for(lambda: project.log().count("received") == 2, STARTUP_PATIENCE)
     with pytest.raises(AssertionError, match="did not happen"):
         wait_for(killed.ready, timeout=1)
     LockRecord.objects.update(lock_until=DatabaseNow())
@@ -164,7 +170,7 @@ def test_message_that_comes_again_during_its_job_is_skipped(
     sent = project.send("append")
     started(project, "append")
     [first] = LockRecord.objects.filter(name="append")
-    wait_for(lambda: is_extended(first))
+    wait_for(lambda: is_extended(first), STARTUP_PATIENCE)
     project.outlast_visibility()
     project.worker("--pool=threads")
     assert ended(sent) == SKIPPED
@@ -183,7 +189,7 @@ def test_children_have_no_lock_of_their_parent(project: Project) -> None:
     started(project, "other")
     [child] = LockRecord.objects.filter(name="other")
     for first in (parent, child):
-        wait_for(lambda first=first: is_extended(first))
+        wait_for(lambda first=first: is_extended(first), STARTUP_PATIENCE)
         assert is_held(first.name)
 
 
@@ -200,12 +206,12 @@ def test_warm_shutdown_keeps_the_lock_until_the_job_ends(project: Project) -> No
     sent = project.send("append")
     started(project, "append")
     worker.terminate()
-    wait_for(lambda: "Warm shutdown" in project.log())
+    wait_for(lambda: "Warm shutdown" in project.log(), STARTUP_PATIENCE)
     [before] = LockRecord.objects.filter(name="append")
-    wait_for(lambda: is_extended(before))
+    wait_for(lambda: is_extended(before), STARTUP_PATIENCE)
     assert is_held("append")
     project.hold.unlink()
-    assert worker.wait(PATIENCE) == 0
+    assert worker.wait(STARTUP_PATIENCE) == 0
     assert ended(sent) == RAN
     assert not is_held("append")
     assert [run.outcome for run in runs("append")] == ["succeeded"]
@@ -218,10 +224,10 @@ def test_one_task_of_two_beats_runs(project: Project) -> None:
     for host in ("first", "second"):
         project.beat(host)
     started(project, "append")
-    wait_for(lambda: {"first", "second"} <= skipped_hosts(project))
+    wait_for(lambda: {"first", "second"} <= skipped_hosts(project), STARTUP_PATIENCE)
     assert len(project.bodies("append")) == 1
     project.hold.unlink()
-    wait_for(lambda: len(project.bodies("append")) > 1)
+    wait_for(lambda: len(project.bodies("append")) > 1, STARTUP_PATIENCE)
 
 
 def skipped_hosts(project: Project) -> set[str]:
@@ -237,5 +243,5 @@ def test_process_of_a_pool_ends_in_order(make_project: MakeProject) -> None:
     assert ended(project.send("left_open")) == RAN
     assert is_held("left open")
     worker.terminate()
-    assert worker.wait(PATIENCE) == 0
+    assert worker.wait(STARTUP_PATIENCE) == 0
     assert not is_held("left open")

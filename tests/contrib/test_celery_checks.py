@@ -70,7 +70,7 @@ def test_w015_task_of_an_app_that_is_final(module: ModuleType) -> None:
 
 
 def test_task_without_schedule_needs_no_app(module: ModuleType) -> None:
-    """Without ticks a retry runs."""
+    """The Celery check reports nothing for a task whose lock has no schedule."""
     put_task(module, task)
     assert check_celery() == []
 
@@ -84,7 +84,7 @@ def test_job_that_is_no_task_needs_no_app(module: ModuleType) -> None:
 def test_app_that_is_installed_is_enough(
     module: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the app there is nothing to say."""
+    """The Celery check reports nothing if the Celery app is installed."""
     put_task(module, task, schedule=DAILY)
     monkeypatch.setattr(apps, "is_installed", CeleryConfig.name.__eq__)
     assert check_celery() == []

@@ -98,7 +98,7 @@ def test_tick_is_tried_until_it_succeeds(app: Celery, options: Any) -> None:
 
 
 def test_all_jobs_of_an_attempt_are_told(app: Celery) -> None:
-    """Also those that the task's function calls, be it in a thread of another loop."""
+    """Every job that a task calls gets the attempt's trigger, in any thread or loop."""
 
     @app.task(shared=False)
     def task() -> list[Trigger | None]:
@@ -123,7 +123,11 @@ def test_direct_call_is_no_retry(app: Celery) -> None:
 def test_task_in_a_task_is_an_attempt_of_its_own(
     app: Celery, outer: int, inner: int, error: type[BaseException] | None
 ) -> None:
-    """It neither inherits what started the outer one nor changes it, if it fails."""
+    """
+    A task inside a task has its own trigger, and the outer task keeps its own.
+
+    This holds even if the inner task fails.
+    """
     triggers: list[Trigger | None] = []
     kept = []  # so that no attempt ends because its request is forgotten
 

@@ -11,7 +11,7 @@ import pytest
 
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.sql.fields import DatabaseNow
-from tests.support.celery_workers import (
+from tests.contrib.celery_workers import (
     MARKS,
     RAN,
     SKIPPED,
@@ -20,7 +20,7 @@ from tests.support.celery_workers import (
     ended,
     started,
 )
-from tests.support.waiting import PATIENCE, wait_for
+from tests.support.waiting import STARTUP_PATIENCE, wait_for
 
 pytestmark = MARKS
 
@@ -41,7 +41,11 @@ def outcomes(name: str) -> list[str]:
 
 @pytest.mark.parametrize("pool", ["prefork", "threads"])
 def test_retry_runs_its_tick_until_it_succeeds(project: Project, pool: str) -> None:
-    """With self.retry() and with autoretry_for; then the tick is done."""
+    """
+    Retries of a task run its tick until the tick succeeds.
+
+    This holds for self.retry() and for autoretry_for. Then the tick is done.
+    """
     project.worker(f"--pool={pool}")
     for task in ("retried_tick", "autoretried_tick"):
         assert ended(project.send(task)) == RAN
@@ -68,7 +72,7 @@ def test_tick_of_a_killed_process(make_project: MakeProject, apps: list[str]) ->
     killed = project.send("tick")
     os.kill(started(project, "tick"), signal.SIGKILL)
     project.hold.unlink()
-    wait_for(lambda: project.log().count("received") == 2)
+    wait_for(lambda: project.log().count("received") == 2, STARTUP_PATIENCE)
     if apps:
         assert not killed.ready()
     LockRecord.objects.update(lock_until=DatabaseNow())
@@ -89,9 +93,11 @@ def test_message_that_comes_again_after_a_success_is_skipped(
     started(project, "tick")
     project.outlast_visibility()
     project.worker("--pool=threads")
-    wait_for(lambda: project.log().count(f"[{sent.id}] received") > 1)
+    wait_for(lambda: project.log().count(f"[{sent.id}] received") > 1, STARTUP_PATIENCE)
     project.hold.unlink()
-    wait_for(lambda: project.log().count(f"[{sent.id}] succeeded") > 1)
+    wait_for(
+        lambda: project.log().count(f"[{sent.id}] succeeded") > 1, STARTUP_PATIENCE
+    )
     assert len(project.bodies("tick")) == 1
     assert outcomes("tick") == ["succeeded"]
 
@@ -101,9 +107,9 @@ def test_message_that_a_worker_gave_back_runs(project: Project) -> None:
     LockRecord.objects.create(name="tick", **free_since_last_year())
     worker = project.worker("--pool=threads")
     sent = project.send("tick", countdown=3600)
-    wait_for(lambda: f"[{sent.id}] received" in project.log())
+    wait_for(lambda: f"[{sent.id}] received" in project.log(), STARTUP_PATIENCE)
     worker.terminate()
-    assert worker.wait(PATIENCE) == 0
+    assert worker.wait(STARTUP_PATIENCE) == 0
     assert not sent.ready()
     project.hurry()
     project.worker("--pool=threads")
@@ -125,8 +131,11 @@ def test_tick_of_two_beats_runs_once(make_project: MakeProject) -> None:
     for host in ("first", "second"):
         project.beat(host)
         # Bodies of the two beats may meet, so that one of them is skipped.
-        wait_for(lambda host=host: "ran" in results(project, "append", host))
-        wait_for(lambda host=host: results(project, "tick", host))
+        wait_for(
+            lambda host=host: "ran" in results(project, "append", host),
+            STARTUP_PATIENCE,
+        )
+        wait_for(lambda host=host: results(project, "tick", host), STARTUP_PATIENCE)
     assert set(results(project, "tick", "second")) == {None}
     assert len(project.bodies("tick")) == 1
 

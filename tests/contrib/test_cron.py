@@ -15,7 +15,7 @@ from django.db import connections
 from django_shedlock.models import LockRun
 from tests.support.cron_hosts import Host, hosts, missing_reason
 from tests.support.paths import ROOT
-from tests.support.waiting import PATIENCE, wait_for
+from tests.support.waiting import STARTUP_PATIENCE, wait_for
 
 pytestmark = [pytest.mark.postgres_only, pytest.mark.django_db(transaction=True)]
 
@@ -136,14 +136,13 @@ def team(tmp_path: Path) -> Iterator[list[Host]]:
 
 def start_together(team: list[Host]) -> list[str]:
     """Start the daemons; return the first ticks that all of them have."""
-    wait_for(lambda: time.time() % 60 < 50)
+    wait_for(lambda: time.time() % 60 < 50, STARTUP_PATIENCE)
     for host in team:
         host.start_cron()
     first = int(time.time() // 60) + 1
     return [str(tick) for tick in range(first, first + TICKS)]
 
 
-@pytest.mark.slow
 def test_each_tick_runs_on_one_host(project: Project, team: list[Host]) -> None:
     """What ``crontab add`` wrote runs once a minute; without a lock, on each host."""
     for host in team:
@@ -153,7 +152,7 @@ def test_each_tick_runs_on_one_host(project: Project, team: list[Host]) -> None:
     for tick in ticks:
         wait_for(
             lambda tick=tick: len(project.statuses(tick)) >= lines,
-            timeout=2 * PATIENCE,
+            timeout=2 * STARTUP_PATIENCE,
         )
         assert project.statuses(tick) == ["0"] * lines
         assert sorted(project.runs("everywhere", tick)) == sorted(HOSTS)
@@ -161,7 +160,10 @@ def test_each_tick_runs_on_one_host(project: Project, team: list[Host]) -> None:
     assert LockRun.objects.filter(name="cron:work.locked").count() >= TICKS
     for host in team:
         expected = [f"on {host.name} at {tick}\n" for tick in ticks]
-        wait_for(lambda host=host, mails=expected: {*mails} <= {*host.mails})
+        wait_for(
+            lambda host=host, mails=expected: {*mails} <= {*host.mails},
+            STARTUP_PATIENCE,
+        )
         assert sorted(mail for mail in host.mails if mail in expected) == expected
         begin = f"on {host.name} at "
         assert all(mail.startswith(begin) for mail in host.mails if mail)
@@ -186,17 +188,20 @@ def test_hosts_have_crontabs_of_their_own(project: Project, team: list[Host]) ->
 
 
 def test_host_ends_with_the_tests(tmp_path: Path) -> None:
-    """Even if the tests are killed, no daemon stays behind."""
+    """The cron daemon ends even if the tests are killed."""
     command = [sys.executable, "-c", MORTAL, str(tmp_path)]
     with subprocess.Popen(
         command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as tests:
         assert tests.stdout
         assert tests.stdout.readline() == "ready\n"
-        wait_for(lambda: "cron" in [child.name() for child in descendants(tests)])
+        wait_for(
+            lambda: "cron" in [child.name() for child in descendants(tests)],
+            STARTUP_PATIENCE,
+        )
         processes = descendants(tests)
         tests.kill()
-    assert psutil.wait_procs(processes, timeout=PATIENCE)[1] == []
+    assert psutil.wait_procs(processes, timeout=STARTUP_PATIENCE)[1] == []
 
 
 def descendants(process: subprocess.Popen[str]) -> list[psutil.Process]:

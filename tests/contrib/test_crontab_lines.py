@@ -79,7 +79,7 @@ def test_w024_suffix_that_empties_a_file(suffix: str) -> None:
     ],
 )
 def test_w024_not_for_what_keeps_the_file(suffix: str) -> None:
-    """It may append, discard, or write what another command prints."""
+    """W024 ignores suffixes that append, discard, or write another command's output."""
     assert found(suffix) == []
 
 
@@ -117,7 +117,7 @@ def proposed_suffix(message: CheckMessage) -> str | None:
     ["> 'a b.json'", ">ab.json", "1> ab.json 2>&1", ">| ab.json 2>&1", "> ./ab.json"],
 )
 def test_w024_hint_keeps_the_file_of_a_skip(suffix: str, tmp_path: Path) -> None:
-    """Its suffix replaces the file if the job has printed something, and only then."""
+    """The suffix in W024's hint replaces the file only if the job prints something."""
 
     def shell(job: str, ending: str) -> int:
         return subprocess.run(
@@ -245,7 +245,7 @@ def test_w024_date_of_another_zone(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_w024_date_where_the_settings_have_no_time_zone(
     zone: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without ``TIME_ZONE`` the dates of the other zones are found."""
+    """W024 finds the dates of other time zones if the settings have no TIME_ZONE."""
     monkeypatch.setattr(lines, "host_now", lambda: LATE)
     with override_settings(TIME_ZONE=zone):
         assert found(">> log") == []

@@ -162,7 +162,7 @@ def test_settings_of_path_and_of_call() -> None:
 
 
 def test_entry_that_is_to_have_no_lock() -> None:
-    """With ``locked`` False the job runs on each host."""
+    """An entry of CRONJOBS with ``locked`` False runs without a lock."""
     options = {f"{JOBS}.unlocked": {"locked": False}}
     with override_settings(SHEDLOCK_CRONTAB=options):
         run("* * * * *", f"{JOBS}.unlocked")
@@ -222,7 +222,7 @@ def test_other_command_gets_a_lock() -> None:
 
 
 def test_command_named_by_its_keyword_is_the_same_call() -> None:
-    """It runs under the lock of the command, which has the name without the keyword."""
+    """A command named by keyword runs under the same lock as one named by position."""
     by_keyword = {"command_name": "report", "format": "csv"}
     with command("report", Report()), command("digest", Digest()):
         run("0 6 * * *", CALL, [], by_keyword)

@@ -16,14 +16,13 @@ from django_crontab.crontab import Crontab
 from django_shedlock.contrib.crontab.entries import CrontabEntry, crontab_jobs
 from django_shedlock.history.pruning import prune_locks
 from django_shedlock.models import LockRecord
-from django_shedlock.providers import get_provider
 from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.registry.discovery import named_jobs
 from django_shedlock.schedules.cron import Schedule
 from tests.support.clocks import store_clock
 from tests.support.crontabs import CRONTAB_SETTINGS, Digest, Report, calls, command
 from tests.support.jobs import only_jobs_of
-from tests.support.locks import take_from
+from tests.support.locks import take
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -146,7 +145,7 @@ def test_start_at_boot_after_a_job_that_ran_at_the_shutdown() -> None:
     job = CrontabEntry(*entry).job
     assert job is not None
     with store_clock(SIX):
-        take_from(get_provider(), job.request.configuration())
+        take(job.request.configuration())
     run(entry, SIX + TWENTY_SECONDS)
     assert calls == []
     run(entry, SIX + timedelta(minutes=2))
@@ -185,7 +184,11 @@ def test_wrong_entry_stops_no_other() -> None:
 def test_entry_whose_lock_contradicts_the_settings_is_left_out(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It is logged as wrong, and the other entries are known."""
+    """
+    An entry whose lock contradicts the settings is logged and left out.
+
+    The other entries stay known.
+    """
     path = f"{JOBS}.decorated"
     with override_settings(
         CRONJOBS=[(DAILY, path), (DAILY, f"{JOBS}.plain")],
@@ -273,7 +276,7 @@ def test_entries_of_one_call_are_one_job() -> None:
 @pytest.mark.each_store
 @pytest.mark.parametrize("turn", [1, -1])
 def test_overdue_entry_is_caught_up_by_its_own_schedule(turn: int) -> None:
-    """Of two calls that share a lock the one runs whose ticks it counts."""
+    """If two calls share a lock, catch-up runs the one whose ticks the lock counts."""
     entries = [(WEEKDAYS[0], f"{JOBS}.plain"), (SATURDAYS[0], f"{JOBS}.plain", ["eu"])]
     shared = {f"{JOBS}.plain": {"name": "shared", "lock_at_least_for": 0}}
     with override_settings(SHEDLOCK_CRONTAB=shared):

@@ -58,7 +58,7 @@ def run(project: Path, *arguments: str) -> str:
 
 
 def test_its_jobs_run_beside_our_apps(project: Path) -> None:
-    """Its command runs the project's job, and finds none in our apps."""
+    """django-extensions runs the project's job and finds no jobs in our apps."""
     assert "counted" in run(project, "runjobs", "hourly")
     listed = run(project, "runjobs", "--list")
     assert "count" in listed

@@ -9,9 +9,9 @@ from dramatiq.brokers.stub import StubBroker
 from django_shedlock import InvalidLockConfiguration, scheduler_lock
 from django_shedlock.locks.status import RunOutcome
 from django_shedlock.models import LockRecord, LockRun
-from tests.support.queue_workers import Workers
+from tests.contrib.queues.workers import Workers
 
-ACTORS = "tests.support.queues.actors"
+ACTORS = "tests.contrib.queues.actors"
 
 pytestmark = [pytest.mark.postgres_only, pytest.mark.django_db(transaction=True)]
 

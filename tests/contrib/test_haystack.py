@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.paths import ROOT
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import STARTUP_PATIENCE
 
 pytestmark = pytest.mark.once
 
@@ -112,7 +112,7 @@ class Library:
         )
 
     def _wait_for(self, process: subprocess.Popen[str]) -> tuple[int, str]:
-        out, errors = process.communicate(timeout=PATIENCE)
+        out, errors = process.communicate(timeout=STARTUP_PATIENCE)
         return process.returncode, out + errors
 
     def manage(self, *args: str) -> tuple[int, str]:
@@ -129,7 +129,7 @@ class Library:
 
     def finish(self, update: subprocess.Popen[str]) -> None:
         """Let the update go on, to its end."""
-        out, errors = update.communicate("\n", timeout=PATIENCE)
+        out, errors = update.communicate("\n", timeout=STARTUP_PATIENCE)
         assert update.returncode == 0, out + errors
 
     def rebuild(self) -> tuple[int, str]:

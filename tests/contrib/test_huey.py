@@ -7,7 +7,7 @@ from huey import MemoryHuey
 
 from django_shedlock import InvalidLockConfiguration, current_lock, scheduler_lock
 from django_shedlock.testing import held_elsewhere, locked_in_memory
-from tests.support.queue_workers import Workers
+from tests.contrib.queues.workers import Workers
 
 huey = MemoryHuey(immediate=True)
 
@@ -39,7 +39,7 @@ def test_lock_above_the_task_is_refused() -> None:
 @pytest.mark.parametrize("kind", ["thread", "process"])
 def test_one_of_two_workers_runs_the_body(workers: Workers, kind: str) -> None:
     """Of two tasks of one job, in two workers at once, one runs and one is skipped."""
-    workers.call("tests.support.queues.enqueue", "huey", "digest")
+    workers.call("tests.contrib.queues.enqueue", "huey", "digest")
     workers.start("django", "run_huey", SHEDLOCK_TEST_HUEY=kind)
     workers.notes.wait_for("run")
     workers.notes.wait_for("skip")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -32,8 +31,7 @@ from django_shedlock.testing import force_release, held_elsewhere, locked_in_mem
 from tests.support.forks import run_in_fork
 from tests.support.installed import installed
 from tests.support.locks import Broken
-from tests.support.threads import run_threads
-from tests.support.waiting import PATIENCE
+from tests.support.threads import meeting_of, run_threads
 
 
 class Traces:
@@ -93,7 +91,11 @@ def test_run_is_a_span(traces: Traces) -> None:
 
 
 def test_spans_of_the_body_belong_to_the_run(traces: Traces) -> None:
-    """Also those of other locks; re-entry is no span, and the caller's is the root."""
+    """
+    Spans that a body starts are children of its run's span.
+
+    So are the spans of inner locks. A re-entered lock has no second span.
+    """
     with traces.tracer.start_as_current_span("request"):
         with hold("outer"), hold("outer"):
             with traces.tracer.start_as_current_span("query"):
@@ -112,7 +114,11 @@ def test_spans_of_the_body_belong_to_the_run(traces: Traces) -> None:
 
 
 def test_spans_of_an_async_body(traces: Traces) -> None:
-    """It is the same, also in a thread to which the body goes, and beside others."""
+    """
+    Spans that an async body starts are children of its run's span.
+
+    This holds in threads, and if another job runs at the same time.
+    """
 
     def query() -> None:
         with traces.tracer.start_as_current_span("query"):
@@ -146,8 +152,8 @@ def test_spans_of_an_async_body(traces: Traces) -> None:
 def test_runs_in_threads(traces: Traces) -> None:
     """Each is a root of its own."""
     names = iter([f"job-{number}" for number in range(8)])
-    meeting = threading.Barrier(8, timeout=PATIENCE)
-    run_threads(8, lambda: execute(meeting.wait, next(names)))
+    meeting = meeting_of(8)
+    run_threads(8, lambda: execute(meeting.wait, next(names)), meeting)
     assert traces.tree() == dict.fromkeys(f"job-{number}" for number in range(8))
 
 
@@ -169,7 +175,7 @@ def test_failed_run(traces: Traces) -> None:
 
 
 def test_run_that_takes_too_long(traces: Traces) -> None:
-    """Its span has timed out, which is an error."""
+    """The span of a run that exceeds its time limit is an error and has timed out."""
     with pytest.raises(SystemExit), hold("nightly"):
         raise TimeLimitExceeded(timedelta(minutes=30))
     [span] = traces.spans
@@ -179,7 +185,7 @@ def test_run_that_takes_too_long(traces: Traces) -> None:
 
 
 def test_exit_with_status_0_is_a_success(traces: Traces) -> None:
-    """So the history sees it, too."""
+    """The span of a body that exits with status 0 is no error."""
     with pytest.raises(SystemExit), hold("nightly"):
         raise SystemExit(0)
     [span] = traces.spans
@@ -201,7 +207,7 @@ def test_lost_lock(traces: Traces) -> None:
 
 
 def test_skip_is_an_event_of_the_current_span(traces: Traces) -> None:
-    """It needs no span of its own there."""
+    """A skip is recorded as an event of the current span."""
     with held_elsewhere("nightly"):
         with traces.tracer.start_as_current_span("request"):
             execute(lambda: None, "nightly")
@@ -215,7 +221,7 @@ def test_skip_is_an_event_of_the_current_span(traces: Traces) -> None:
 
 
 def test_skip_is_a_short_span_without_another(traces: Traces) -> None:
-    """So is one of an async job."""
+    """A skip without a current span gets a short span, for sync and async jobs."""
 
     async def job() -> None: ...
 
@@ -305,7 +311,7 @@ def test_job_of_a_beat_exports_its_span(tmp_path: Path) -> None:
 
 
 def test_jobs_without_locks_have_no_spans(traces: Traces, settings: Any) -> None:
-    """As they have no history."""
+    """With SHEDLOCK_ENABLED = False a job has no span."""
     settings.SHEDLOCK_ENABLED = False
     with hold("nightly"):
         assert not trace.get_current_span().is_recording()

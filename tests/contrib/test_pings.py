@@ -6,7 +6,6 @@ import asyncio
 import logging
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from functools import partial
@@ -28,8 +27,8 @@ from tests.support.forks import run_in_fork
 from tests.support.installed import installed
 from tests.support.locks import Broken
 from tests.support.paths import ROOT
-from tests.support.threads import run_threads
-from tests.support.waiting import PATIENCE, wait_for
+from tests.support.threads import meeting_of, run_threads
+from tests.support.waiting import NEVER_SECONDS, PATIENCE, STARTUP_PATIENCE, wait_for
 from tests.support.web import Sent, Web, serving
 
 PROCESS = """
@@ -71,7 +70,7 @@ def web() -> Iterator[Web]:
 def pinging(web: Web, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Ping the server for all locks, and try again without a pause."""
     monkeypatch.setattr(webhooks, "POST_RETRY_SECONDS", 0)
-    monkeypatch.setattr(webhooks, "POST_TIMEOUT_SECONDS", PATIENCE)
+    monkeypatch.setattr(webhooks, "POST_TIMEOUT_SECONDS", NEVER_SECONDS)
     settings.SHEDLOCK_PINGS = {"*": f"{web.url}/secret/{{name}}"}
     with locked_in_memory(), installed("django_shedlock.contrib.pings"):
         yield
@@ -102,7 +101,7 @@ def test_failed_run_pings_why(web: Web) -> None:
 
 
 def test_run_that_takes_too_long_pings_why(web: Web) -> None:
-    """It has failed, and the body says after how long."""
+    """A run that exceeds its time limit sends a failure ping that names the limit."""
     with pytest.raises(SystemExit), hold("nightly"):
         raise TimeLimitExceeded(timedelta(minutes=30))
     assert web.paths(2) == ["/secret/nightly/start", "/secret/nightly/fail"]
@@ -117,7 +116,7 @@ def test_long_text_of_an_exception_is_cut(web: Web) -> None:
 
 
 def test_exit_with_status_0_is_a_success(web: Web) -> None:
-    """So the history sees it, too."""
+    """A body that exits with status 0 sends a success ping."""
     with pytest.raises(SystemExit), hold("nightly"):
         sys.exit(0)
     assert web.paths(2) == ["/secret/nightly/start", "/secret/nightly"]
@@ -132,7 +131,11 @@ def test_skip_pings_nothing(web: Web) -> None:
 
 
 def test_first_pattern_that_matches_counts(web: Web, settings: Any) -> None:
-    """Other names have no address, nor those whose address is empty."""
+    """
+    The first matching pattern decides where a lock's pings are sent.
+
+    A lock without a match, or with an empty address, sends no ping.
+    """
     settings.SHEDLOCK_PINGS = {
         "billing.test": "",
         "billing.*": f"{web.url}/first",
@@ -144,7 +147,7 @@ def test_first_pattern_that_matches_counts(web: Web, settings: Any) -> None:
 
 
 def test_name_is_quoted(web: Web, settings: Any) -> None:
-    """It stays one part of the path, and the ending comes before the query."""
+    """A lock's name is quoted in the URL, and the ending comes before the query."""
     settings.SHEDLOCK_PINGS = {"*": f"{web.url}/{{name}}/{{slug}}/?create=1"}
     run("import:a/b é")
     path = "/import%3Aa%2Fb%20%C3%A9/import-a-b"
@@ -205,8 +208,8 @@ def test_async_jobs_and_runs_in_one_another(web: Web) -> None:
 def test_runs_in_threads(web: Web) -> None:
     """What each thread's run sends stays in order."""
     names = iter([f"job-{number}" for number in range(8)])
-    meeting = threading.Barrier(8, timeout=PATIENCE)
-    run_threads(8, lambda: execute(meeting.wait, next(names)))
+    meeting = meeting_of(8)
+    run_threads(8, lambda: execute(meeting.wait, next(names)), meeting)
     paths = web.paths(16)
     for number in range(8):
         own = [path for path in paths if f"/job-{number}" in path]
@@ -242,7 +245,7 @@ def test_server_that_is_away(
 
 
 def test_ping_is_tried_again(web: Web, caplog: pytest.LogCaptureFixture) -> None:
-    """Before the next one is sent: a start must not come after its success."""
+    """A failed ping is tried again before the next ping is sent."""
     web.statuses += [503, 429]
     run("nightly")
     start = "/secret/nightly/start"
@@ -251,7 +254,7 @@ def test_ping_is_tried_again(web: Web, caplog: pytest.LogCaptureFixture) -> None
 
 
 def test_redirect_is_not_followed(web: Web, caplog: pytest.LogCaptureFixture) -> None:
-    """It would lead a secret elsewhere, and end as a success that is none."""
+    """A redirected ping fails, because the redirect could send a secret elsewhere."""
     web.statuses += [302] * 3
     run("nightly")
     assert web.paths(4)[3] == "/secret/nightly"
@@ -292,7 +295,7 @@ def test_process_that_ends_sends_its_pings(web: Web) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_job_of_a_beat_sends_its_pings(web: Web) -> None:
-    """Its process is forked, and ends without what its parent would do at the end."""
+    """A job in a forked process of the beat sends its pings."""
     run("before")
     assert len(web.paths(2)) == 2
     run_in_fork(partial(run, "nightly"))
@@ -300,7 +303,7 @@ def test_job_of_a_beat_sends_its_pings(web: Web) -> None:
 
 
 def test_process_waits_for_no_server_for_ever(web: Web) -> None:
-    """It ends although the server never answers."""
+    """A process ends although the ping server never answers."""
     web.answers.clear()
     subprocess.run([sys.executable, "-c", PROCESS, web.url, "0"], check=True, cwd=ROOT)
     assert web.answered == 0
@@ -362,4 +365,4 @@ def test_job_that_forks_at_once() -> None:
     """A thread that still imports requests would leave half of it to the child."""
     code = PROCESS.replace("    pass", FORK)
     command = [sys.executable, "-c", code, "http://127.0.0.1:9", "0"]
-    assert subprocess.run(command, timeout=PATIENCE, cwd=ROOT).returncode == 0
+    assert subprocess.run(command, timeout=STARTUP_PATIENCE, cwd=ROOT).returncode == 0

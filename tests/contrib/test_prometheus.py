@@ -135,7 +135,7 @@ def test_store_tells_how_the_last_runs_ended() -> None:
 
 
 def test_store_tells_of_requests_and_of_gaps_in_the_history() -> None:
-    """Both are on the record, and gone with the next run."""
+    """The metrics show which locks have a request or a gap in the history."""
     for name in ("asked", "unrecorded", "well"):
         run_job(name)
     provider = get_provider()
@@ -152,7 +152,11 @@ def test_store_tells_of_requests_and_of_gaps_in_the_history() -> None:
 
 
 def test_store_shows_how_long_a_request_waits() -> None:
-    """By the clock of the store; of a shared label the oldest request counts."""
+    """
+    The metrics show how long a request waits, by the clock of the store.
+
+    For a shared label, the oldest request counts.
+    """
     for name, minutes in {"import:a": 3, "import:b": 5, "import:c": 0}.items():
         run_job(name)
         if minutes:
@@ -170,7 +174,7 @@ def test_store_shows_how_long_a_request_waits() -> None:
 
 @pytest.mark.each_store
 def test_history_that_can_be_read_is_up() -> None:
-    """One look finds its table, also if it has no run."""
+    """The metrics report that a readable history is up, even without runs."""
     assert stored()["shedlock_history_up", ""] == 1
 
 
@@ -250,7 +254,7 @@ def test_store_tells_what_is_overdue() -> None:
 
 
 def test_running_job_is_not_overdue_yet() -> None:
-    """It may succeed; the alert is over if it does."""
+    """A running job is not overdue in the metrics."""
     take("job")
     be_overdue("job")
     assert stored()["shedlock_overdue_seconds", "job"] == 0
@@ -267,7 +271,7 @@ def test_metrics_of_a_schedule_that_nobody_reads() -> None:
 
 
 def test_worst_and_soonest_of_a_shared_label() -> None:
-    """Of several names the longest delay and the soonest tick are told."""
+    """A shared label shows the longest delay and the earliest next tick."""
     for name in ("import:a", "import:b", "import:c"):
         take(name).release()
     since = be_overdue("import:a")
@@ -318,7 +322,7 @@ def test_what_never_was_has_no_value() -> None:
 
 
 def test_store_adds_up_names_that_share_a_label() -> None:
-    """Of several names the sum of the held ones and the worst or newest is told."""
+    """A shared label adds up the held locks and shows the worst or newest values."""
     take("import:a")
     take("import:b")
     end_run("import:a", RunOutcome.FAILED, duration=MINUTE)
@@ -332,7 +336,7 @@ def test_store_adds_up_names_that_share_a_label() -> None:
 
 
 def test_newest_success_and_longest_hold_of_a_shared_label() -> None:
-    """Of several names the newest success and the longest hold are told."""
+    """A shared label shows the newest success and the longest hold of its locks."""
     now = timezone.now()
     for name, minutes in {"import:a": 1, "import:b": 3}.items():
         take(name)
@@ -484,7 +488,11 @@ def test_paused_job_does_not_run() -> None:
 
 @pytest.mark.parametrize("lasting", [FOREVER, timedelta(days=3)])
 def test_only_a_pause_without_an_end_is_reminded_of(lasting: timedelta) -> None:
-    """It may be forgotten; another one ends by itself."""
+    """
+    The metrics show the duration of an open-ended pause only.
+
+    Any other pause ends by itself.
+    """
     pause("job", lasting=lasting)
     moved = {each: F(each) - timedelta(days=2) for each in ("locked_at", "lock_until")}
     LockRecord.objects.update(**moved)
@@ -497,7 +505,7 @@ def test_only_a_pause_without_an_end_is_reminded_of(lasting: timedelta) -> None:
 
 @pytest.mark.each_store
 def test_bad_record_hides_no_other_lock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is counted, and only its own metrics are missing."""
+    """An unreadable record is counted and hides no metrics of other locks."""
     take("job").release()
     be_on_time("job")
     take("broken").release()
@@ -569,7 +577,7 @@ def test_staff_with_permission_may_scrape(viewer: Client) -> None:
 
 
 def test_others_may_not_scrape() -> None:
-    """Anonymous people, and staff without the permission, see nothing."""
+    """Anonymous users, and staff without the permission, may not scrape the metrics."""
     assert Client().get("/metrics").status_code == 403
     assert operator("release_lockrecord").get("/metrics").status_code == 403
 
@@ -613,7 +621,11 @@ def test_view_needs_no_users() -> None:
 
 
 def test_view_is_in_no_transaction() -> None:
-    """With ATOMIC_REQUESTS a store that is down would end the request too early."""
+    """
+    The metrics view runs in no transaction, even with ATOMIC_REQUESTS.
+
+    Otherwise a store that is down would end the request too early.
+    """
     assert MetricsView.as_view()._non_atomic_requests == {"default", "other"}
 
 

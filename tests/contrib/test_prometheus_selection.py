@@ -133,7 +133,7 @@ def test_most_urgent_locks_come_first() -> None:
 
 
 def test_lock_that_nobody_uses_any_more_keeps_its_metrics() -> None:
-    """Of free locks the one that was acquired longest ago comes first."""
+    """The selection prefers the free lock that was acquired longest ago."""
     for name in ("a", "b", "c"):
         run(name)
     LockRecord.objects.filter(name="b").update(locked_at=DatabaseNow() - DAY)
@@ -143,7 +143,7 @@ def test_lock_that_nobody_uses_any_more_keeps_its_metrics() -> None:
 
 @pytest.mark.parametrize("most", [0, 1, 2, 3])
 def test_number_of_locks_is_right_with_any_limit(most: int) -> None:
-    """With a limit of zero locks are only counted."""
+    """The selection counts all locks in each state, whatever its limit is."""
     take(f"{BEAT_LOCK_PREFIX}web-1")
     take("running")
     take("killed")

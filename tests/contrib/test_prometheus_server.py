@@ -32,7 +32,7 @@ from tests.support.locks import (
 from tests.support.paths import ROOT
 from tests.support.processes import Parent, worker
 from tests.support.prometheus import needs, prometheus
-from tests.support.waiting import wait_for
+from tests.support.waiting import STARTUP_PATIENCE, wait_for
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -129,7 +129,9 @@ def test_incident_is_told_and_its_end_too(live_server: Any, tmp_path: Path) -> N
     incident()
     page = urlsplit(live_server.url).netloc
     with prometheus(tmp_path, impatient_rules(), page, TOKEN) as server:
-        assert wait_for(lambda: server.firing() == INCIDENT)
+        assert wait_for(lambda: server.firing() == INCIDENT, STARTUP_PATIENCE)
         cure()
         # Of the last hour, as the lost run.
-        assert wait_for(lambda: server.firing() == {("ShedLockLost", "lost")})
+        assert wait_for(
+            lambda: server.firing() == {("ShedLockLost", "lost")}, STARTUP_PATIENCE
+        )

@@ -15,15 +15,15 @@ from rq.job import Job
 from django_shedlock import InvalidLockConfiguration, scheduler_lock
 from django_shedlock.locks.status import RunOutcome
 from django_shedlock.models import LockRecord, LockRun
-from tests.support.queue_workers import Workers
+from tests.contrib.queues.workers import Workers
 from tests.support.stores import REDIS_VARIABLE, missing_redis_reason
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import NEVER_SECONDS
 
 pytestmark = [pytest.mark.postgres_only, pytest.mark.django_db(transaction=True)]
 
 reason = missing_redis_reason()
 needs_redis = pytest.mark.skipif(reason is not None, reason=str(reason))
-WORKER = "tests.support.queues.rq_worker"
+WORKER = "tests.contrib.queues.rq_worker"
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def enqueue(queue: Queue) -> Iterator[Callable[..., Job]]:
     jobs = []
 
     def by_name(name: str, **options: int) -> Job:
-        jobs.append(queue.enqueue(f"tests.support.queues.jobs.{name}", **options))
+        jobs.append(queue.enqueue(f"tests.contrib.queues.jobs.{name}", **options))
         return jobs[-1]
 
     yield by_name
@@ -94,7 +94,7 @@ def test_job_that_times_out_gives_its_lock_back(
     exception: str,
 ) -> None:
     """The alarm is raised within the body, so the lock is released after it."""
-    timed_out = enqueue(name, job_timeout=PATIENCE)
+    timed_out = enqueue(name, job_timeout=NEVER_SECONDS)
     workers.call(WORKER, os.environ[REDIS_VARIABLE], queue.name)
     assert timed_out.get_status() == "failed"
     [run] = LockRun.objects.all()

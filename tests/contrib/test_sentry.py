@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -30,7 +29,7 @@ from tests.support.clocks import store_clock
 from tests.support.forks import run_in_fork
 from tests.support.installed import installed
 from tests.support.locks import Broken
-from tests.support.threads import run_threads
+from tests.support.threads import meeting_of, run_threads
 from tests.support.waiting import PATIENCE
 from tests.support.web import serving
 
@@ -238,7 +237,7 @@ def test_failed_run_is_an_error(sentry: Noted) -> None:
 
 
 def test_skip_checks_nothing_in(sentry: Noted) -> None:
-    """Neither a held lock nor a tick that was run."""
+    """A skip sends no check-in, whether the lock is held or the tick has run."""
     with held_elsewhere("nightly"):
         run()
     assert sentry.take() == []
@@ -248,7 +247,7 @@ def test_skip_checks_nothing_in(sentry: Noted) -> None:
 
 
 def test_lock_without_a_schedule_checks_nothing_in(sentry: Noted) -> None:
-    """It may be acquired often, and Sentry could not miss it."""
+    """A lock without a schedule sends no check-in."""
     run(schedule=None)
     assert sentry.take() == []
 
@@ -267,7 +266,11 @@ def test_lost_lock_is_an_error_at_once(sentry: Noted) -> None:
 def test_extension_keeps_the_check_in_open(
     sentry: Noted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So a short lease that is kept alive is no timeout; not more than Sentry takes."""
+    """
+    An extension keeps the check-in open, at most once per interval.
+
+    A short lease that is kept alive is then no timeout for Sentry.
+    """
     with hold("nightly", schedule=YEARLY) as lock:
         lock.extend()
         assert sentry.take() == [("nightly", "in_progress")]
@@ -304,8 +307,12 @@ def test_async_jobs_and_runs_in_one_another(sentry: Noted) -> None:
 def test_runs_in_threads(sentry: Noted) -> None:
     """Each thread's run closes its own check-in."""
     names = iter([f"job-{number}" for number in range(8)])
-    meeting = threading.Barrier(8, timeout=PATIENCE)
-    run_threads(8, lambda: execute(meeting.wait, next(names), schedule=YEARLY))
+    meeting = meeting_of(8)
+
+    def check_in_and_out() -> None:
+        execute(meeting.wait, next(names), schedule=YEARLY)
+
+    run_threads(8, check_in_and_out, meeting)
     keys = [(each["monitor_slug"], each["check_in_id"]) for each in sentry.sent]
     assert len(keys) == 16
     assert len(set(keys)) == 8
@@ -340,7 +347,7 @@ def test_job_of_a_beat_checks_in_and_out() -> None:
 
 
 def test_transport_that_raises_breaks_no_job(sentry: Noted) -> None:
-    """Nor is a check-in that was never made closed."""
+    """A job runs although Sentry's transport raises an exception."""
     sentry.error = Broken("no network")
     done: list[str] = []
     execute(lambda: done.append("done"), "nightly", schedule=YEARLY)

@@ -13,7 +13,7 @@ from django.test import override_settings
 
 from django_shedlock import InvalidLockConfiguration, current_lock, scheduler_lock
 from django_shedlock.testing import held_elsewhere, locked_in_memory
-from tests.support.queue_workers import Workers
+from tests.contrib.queues.workers import Workers
 
 PACKAGE = "django.tasks" if django.VERSION >= (6,) else "django_tasks"
 """Since version 6 Django brings what the other package brings to older ones."""
@@ -82,7 +82,7 @@ def test_lock_above_the_task_is_refused(task: Any) -> None:
 @pytest.mark.parametrize("task", ["digest", "adigest"])
 def test_one_of_two_workers_runs_the_body(workers: Workers, task: str) -> None:
     """Of two tasks of one job, in two workers at once, one runs and one is skipped."""
-    workers.call("tests.support.queues.enqueue", "django-tasks", task)
+    workers.call("tests.contrib.queues.enqueue", "django-tasks", task)
     command = ("django", "db_worker", "--batch", "--no-startup-delay")
     started = [workers.start(*command, "--interval", "0.1") for _ in range(2)]
     workers.notes.wait_for("run")
@@ -102,7 +102,7 @@ def test_one_of_two_workers_runs_the_body(workers: Workers, task: str) -> None:
 @pytest.mark.parametrize("task", ["digest", "adigest"])
 def test_entry_enqueues_a_task_once_a_tick(workers: Workers, task: str) -> None:
     """Of three processes that start one tick of an entry, one enqueues its task."""
-    command = ("tests.support.queues.schedule_entry", "enqueue", task)
+    command = ("tests.contrib.queues.enqueue", "SHEDLOCK_SCHEDULE", task)
     workers.call(*command)  # and make the tables
     workers.finish(*(workers.start(*command) for _ in range(2)))
     results = "SELECT status FROM django_tasks_database_dbtaskresult"

@@ -10,7 +10,7 @@ import pytest
 from pytest_django import DjangoDbBlocker
 
 from tests.support.deploys import Deploy, new_deploy
-from tests.support.waiting import wait_for
+from tests.support.waiting import STARTUP_PATIENCE, wait_for
 
 pytestmark = pytest.mark.postgres_only
 
@@ -100,8 +100,11 @@ def test_each_schema_is_migrated_once(deploy: Deploy, executor: str) -> None:
         deploy.do(f"INSERT INTO customers_tenant (schema_name) VALUES ('{schema}')")
     migrate = [*manage, "migrate_schemas", "--tenant", "--executor", executor]
     pods = [deploy.start(migrate) for _ in range(3)]
-    wait_for(lambda: sum("this process waits" in pod.output for pod in pods) == 2)
-    assert wait_for(deploy.log)
+    wait_for(
+        lambda: sum("this process waits" in pod.output for pod in pods) == 2,
+        STARTUP_PATIENCE,
+    )
+    assert wait_for(deploy.log, STARTUP_PATIENCE)
     deploy.go()
     assert [pod.end() for pod in pods] == [0, 0, 0]
     assert sorted(deploy.log()) == ["acme", "globex"]

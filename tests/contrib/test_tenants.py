@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.queue_workers import Workers
+from tests.contrib.queues.workers import Workers
 
 
 @pytest.mark.postgres_only
 @pytest.mark.django_db(transaction=True)
 def test_one_of_two_tenants_runs_the_body(workers: Workers) -> None:
     """The lock is in ``public``, which is part of each tenant's search path."""
-    settings = {"DJANGO_SETTINGS_MODULE": "tests.support.queues.tenant_settings"}
+    settings = {"DJANGO_SETTINGS_MODULE": "tests.contrib.queues.tenant_settings"}
     tenants = [
-        workers.start("tests.support.queues.tenant", schema, **settings)
+        workers.start("tests.contrib.queues.tenant", schema, **settings)
         for schema in ("acme", "globex")
     ]
     workers.notes.wait_for("run")

@@ -10,13 +10,13 @@ from urllib.request import urlopen
 
 import pytest
 
+from tests.contrib.queues.workers import Workers
 from tests.support.ports import free_port
-from tests.support.queue_workers import Workers
-from tests.support.waiting import PATIENCE, wait_for
+from tests.support.waiting import STARTUP_PATIENCE, wait_for
 
 WSGI = (
     "gunicorn",
-    "tests.support.queues.web:wsgi",
+    "tests.contrib.queues.web:wsgi",
     "--timeout=0",
     "--no-control-socket",
 )
@@ -24,14 +24,14 @@ SERVERS = {
     "gunicorn": (*WSGI, "--bind=127.0.0.1:{}"),
     "gunicorn-threads": (*WSGI, "--threads=4", "--bind=127.0.0.1:{}"),
     "gevent": (*WSGI, "--worker-class=gevent", "--bind=127.0.0.1:{}"),
-    "uvicorn": ("uvicorn", "tests.support.queues.web:asgi", "--port={}"),
+    "uvicorn": ("uvicorn", "tests.contrib.queues.web:asgi", "--port={}"),
 }
 HOSTS = 2
 
 
 def ask(port: int, path: str) -> str:
     """Return the answer."""
-    with urlopen(f"http://127.0.0.1:{port}/{path}", timeout=PATIENCE) as answer:
+    with urlopen(f"http://127.0.0.1:{port}/{path}", timeout=STARTUP_PATIENCE) as answer:
         return str(answer.read().decode())
 
 
@@ -61,12 +61,12 @@ def answers(port: int) -> bool:
 def test_one_of_two_servers_runs_the_body(
     workers: Workers, server: str, job: str, app: str
 ) -> None:
-    """And its heartbeat beats meanwhile, whatever stands for threads there."""
+    """With each kind of server, one of two runs the body and its heartbeat works."""
     ports = [free_port() for _ in range(HOSTS)]
     for port in ports:
         command = [part.format(port) for part in SERVERS[server]]
         workers.start(*command, SHEDLOCK_TEST_APPS=app)
-        wait_for(lambda port=port: answers(port))
+        wait_for(lambda port=port: answers(port), STARTUP_PATIENCE)
     with ThreadPoolExecutor(HOSTS) as hosts:
         asked = [hosts.submit(ask, port, job) for port in ports]
         first = next(as_completed(asked))

@@ -23,7 +23,7 @@ from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.sql.fields import DatabaseNow
 from django_shedlock.testing import is_held
-from tests.support.locks import configure, pause, status_of, take, take_from
+from tests.support.locks import configure, pause, status_of, take
 
 pytestmark = pytest.mark.django_db
 
@@ -72,7 +72,7 @@ def test_list_shows_state_holder_and_last_outcome(viewer: Client) -> None:
 
 
 def test_list_shows_no_end_of_an_endless_pause(viewer: Client) -> None:
-    """In the store its lease ends in a hundred years."""
+    """The list shows that an open-ended pause lasts until it is resumed."""
     pause("paused", lasting=FOREVER)
     page = viewer.get(reverse(LIST)).content.decode()
     assert '<td class="field-remaining">until it is resumed</td>' in page
@@ -330,7 +330,7 @@ def test_only_provider_is_not_offered(viewer: Client, address: str) -> None:
 def test_lock_of_the_chosen_provider_is_released(operator: Client, query: str) -> None:
     """The page of a lock, and its form, are about the provider of its list."""
     take("nightly")
-    there = take_from(get_provider("second"), configure("nightly"))
+    there = take(configure("nightly"), get_provider("second"))
     address = f"{page_of('nightly')}?{query}"
     assert there.locked_by in operator.get(address).content.decode()
     asked = {**SURE, "held_by": there.locked_by}

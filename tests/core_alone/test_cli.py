@@ -43,7 +43,7 @@ def test_subcommands_are_those_of_the_core() -> None:
 
 
 def test_list_and_show() -> None:
-    """They show the state and the holder, as text and as JSON."""
+    """``list`` and ``show`` print the state and the holder, as text and as JSON."""
     lock = take("nightly")
     assert "nightly" in run("list")
     assert lock.locked_by in run("show", "nightly")
@@ -57,7 +57,7 @@ def test_list_and_show() -> None:
 
 
 def test_history() -> None:
-    """It shows the last runs."""
+    """``history`` shows the last runs of a lock."""
     execute(list, "nightly", lock_at_most_for="1m")
     assert "succeeded" in run("history", "nightly")
 
@@ -94,7 +94,7 @@ def test_answers_are_in_english() -> None:
 
 
 def test_expired_lock_needs_no_reason() -> None:
-    """Its lease is over, so its acquisition is enough."""
+    """An expired lock can be released by its acquisition, without a reason."""
     lock = take("nightly")
     expire("nightly")
     with pytest.raises(CommandError, match="its lease is over") as refused:
@@ -126,7 +126,7 @@ def test_bound_command_spares_the_next_acquisition(words: tuple[str, ...]) -> No
 
 
 def test_force_needs_a_reason() -> None:
-    """It takes the lock from whoever has it, so somebody says why."""
+    """``release --force`` needs a reason, because it takes the lock from its holder."""
     lock = take("nightly")
     for words in (["--force"], ["--force", "--held-by", lock.locked_by]):
         with pytest.raises(CommandError) as wrong:
@@ -226,7 +226,7 @@ def test_trigger() -> None:
 
 
 def test_trigger_of_a_job_that_exits() -> None:
-    """Its own status is not taken for one of the lock, and 0 is a success."""
+    """``trigger`` reports exit status 0 of a job as a success, and 3 as a failure."""
     statuses = iter([3, 0])
 
     @scheduler_lock("report")
@@ -252,7 +252,7 @@ def test_trigger_of_a_job_that_raises_another_status() -> None:
 
 
 def test_trigger_starts_no_job_beside_an_expired_run() -> None:
-    """Its body may still go on, so the operator releases that acquisition first."""
+    """``trigger`` refuses a job whose lease is over until its run is released."""
     ran = []
 
     @scheduler_lock("expiring")

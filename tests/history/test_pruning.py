@@ -23,8 +23,7 @@ from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.sql.connections import delete_here
 from django_shedlock.sql.fields import DatabaseNow
 from tests.support.commands import run
-from tests.support.draws import Drawn
-from tests.support.locks import add_run, configure, status_of, take, take_from
+from tests.support.locks import add_run, configure, status_of, take
 
 pytestmark = pytest.mark.django_db
 
@@ -109,7 +108,11 @@ def test_long_run_is_as_old_as_its_end() -> None:
 
 
 def test_record_with_an_open_run_is_kept() -> None:
-    """Its worker died, and nobody has accounted for that yet."""
+    """
+    The record of a lock with an open run is not pruned.
+
+    Nobody has accounted for the dead worker's run yet.
+    """
     add_lock("import:7", ended=100 * DAY)
     take("import:8")
     then = DatabaseNow() - 100 * DAY
@@ -144,7 +147,7 @@ def test_runs_of_one_instant_are_all_deleted(monkeypatch: pytest.MonkeyPatch) ->
 def test_only_the_named_database_is_pruned() -> None:
     """Each provider's runs and locks are where it keeps them."""
     provider = DatabaseLockProvider("second", using="other")
-    take_from(provider, configure("import:7")).release()
+    take(configure("import:7"), provider).release()
     old = DatabaseNow() - 100 * DAY
     LockRecord.objects.using("other").update(lock_until=old, released_at=old)
     LockRun.objects.using("other").update(ended=old)
@@ -190,10 +193,10 @@ def test_old_runs_are_deleted_after_some_of_the_writes(
     drawn: float,
     is_left: bool,
 ) -> None:
-    """One write in fifty does it, unless the history is kept for ever."""
+    """One write in fifty deletes old runs, unless the history is kept for ever."""
     settings.SHEDLOCK_HISTORY_RETENTION = setting
     monkeypatch.setattr(retention, "PRUNING_SHARE", 1 / 50)
-    monkeypatch.setattr(retention, "_system_random", Drawn(drawn))
+    monkeypatch.setattr(retention._system_random, "random", lambda: drawn)
     old, young = add_old_run("import:7"), add_run("import:7")
     execute(lambda: None, "job")
     assert LockRun.objects.filter(pk=old.pk).exists() is is_left
@@ -255,7 +258,7 @@ def test_lock_of_a_job_with_a_fixed_name_is_kept() -> None:
 
 
 def test_held_lock_is_never_deleted() -> None:
-    """Not even if every age will do."""
+    """A held lock is never pruned, even if the required age is zero."""
     take("job")
     take("kept", lock_at_least_for=timedelta(minutes=1)).release()
     assert prune_locks("default", timedelta(0)) == 0
@@ -277,7 +280,7 @@ def test_lock_that_is_taken_meanwhile_is_kept(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_listeners_cannot_come_between() -> None:
-    """One statement deletes, also if the project listens to all deletions."""
+    """One statement prunes the locks, and no pre_delete signal is sent."""
     heard = []
 
     def listen(**kwargs: Any) -> None:
@@ -397,7 +400,11 @@ MEMORY = "django_shedlock.providers.memory.MemoryLockProvider"
     }
 )
 def test_databases_of_all_providers() -> None:
-    """One call may prune each database, and says which; by default it prunes one."""
+    """
+    ``prune`` handles one database, or with ``--all-providers`` each database.
+
+    The output names each of several databases.
+    """
     add_old_run("job")
     add_old_run("job", provider="second", using="other")
     args = ("prune", "--all-providers", "--unused-for", "90d")

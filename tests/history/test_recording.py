@@ -107,7 +107,7 @@ def test_every_run_has_its_token() -> None:
 
 
 def test_run_tells_what_started_it() -> None:
-    """And who and why, if a person did."""
+    """A run records what started it, and for a person also who and why."""
 
     @scheduler_lock("job")
     def job() -> None:
@@ -198,7 +198,11 @@ def test_function_that_fails_leaves_the_text_out(
 
 
 def test_failed_run_has_its_traceback() -> None:
-    """With the exceptions that led to it; of a long one the end is kept."""
+    """
+    A failed run records its traceback, with the exceptions that led to it.
+
+    Only the end of a long traceback is kept.
+    """
 
     def fail(depth: int = 0) -> None:
         try:
@@ -317,7 +321,11 @@ def test_dead_holder_is_abandoned_by_the_next_one() -> None:
 
 
 def test_five_nights_in_a_row() -> None:
-    """Of a job that is killed each night each run has its row; the last one not yet."""
+    """
+    A job that is killed every night has a row for each run but the last.
+
+    The next acquisition adds the row of the last run.
+    """
     for _ in range(5):
         die()
     assert outcomes() == ["abandoned"] * 4
@@ -470,7 +478,7 @@ class TestSwitches:
         assert outcomes() == []
 
     def test_nothing_is_recorded_without_locks(self) -> None:
-        """With SHEDLOCK_ENABLED = False there are no runs under locks."""
+        """With SHEDLOCK_ENABLED = False no run is recorded."""
         with override_settings(SHEDLOCK_ENABLED=False):
             run_job()
         assert outcomes() == []
@@ -490,7 +498,7 @@ class TestStatements:
         return len(statements)
 
     def test_run_costs_one_statement(self) -> None:
-        """It is an INSERT after the release; a dead worker costs three in all."""
+        """The history costs a run one statement, and three more after a dead worker."""
         run_job(history=False)
         assert self.count(lambda: run_job(history=False)) == 2
         assert self.count(run_job) == 3

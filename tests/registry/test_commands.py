@@ -211,7 +211,7 @@ def test_command_is_locked(start: Callable[[], None], apps: list[str]) -> None:
 
 @pytest.mark.parametrize("start", STARTS)
 def test_command_without_the_setting_is_not_locked(start: Callable[[], None]) -> None:
-    """Also after the setting has gone."""
+    """A command runs without a lock once the setting doesn't name it."""
     with override_settings(**LOCKED):
         run("list")
     with held_elsewhere("sweep"):
@@ -250,7 +250,7 @@ def test_options_are_those_of_the_decorator() -> None:
 
 
 def test_it_is_a_job_as_any_other() -> None:
-    """It has a history, is run by name and caught up, and says what it is for."""
+    """A command in SHEDLOCK_COMMANDS can be triggered, caught up and shown."""
     commands = {"sweep": {**DAILY, "runbook": "https://example.com/sweep"}}
     with override_settings(SHEDLOCK_COMMANDS=commands):
         run("catch-up")
@@ -263,7 +263,7 @@ def test_it_is_a_job_as_any_other() -> None:
 
 
 def test_jobs_go_with_the_setting() -> None:
-    """So that no check finds those of an earlier test."""
+    """A command's job disappears with the setting, so later tests don't see it."""
     with override_settings(**LOCKED):
         by_code()
         assert [job.name for job in registered_jobs] == ["sweep"]
@@ -459,7 +459,7 @@ def test_command_of_django_click_with_the_decorator(others: Any) -> None:
 
 
 def test_wrong_options_stop_the_command() -> None:
-    """It must not run without the lock that somebody wants."""
+    """A command with a wrong lock option fails instead of running without a lock."""
     with override_settings(SHEDLOCK_COMMANDS={"sweep": {"wait": -1}}):
         with pytest.raises(InvalidLockConfiguration, match=r"wait .-1. must"):
             by_code()
@@ -474,7 +474,7 @@ def test_sound_entries_have_nothing_to_say() -> None:
 
 @pytest.mark.parametrize("name", sorted(NEVER_LOCKED_COMMANDS - {"crontab"}))
 def test_never_locked_commands_exist(name: str) -> None:
-    """And they stay as they are, also before anybody has run the check."""
+    """Each command in NEVER_LOCKED_COMMANDS exists and stays unwrapped."""
     with override_settings(
         INSTALLED_APPS=[*APPS, "django.contrib.staticfiles"],
         SHEDLOCK_COMMANDS={name: {}},
@@ -536,7 +536,7 @@ def test_w022_hint_for_the_setting(others: Any) -> None:
 
 @pytest.mark.parametrize("name", ["sweep", "cleaning"])
 def test_commands_that_share_a_name_on_purpose(others: Any, name: str) -> None:
-    """One of them calls the other, so no W001 says that each skips."""
+    """Two commands may share a lock name on purpose, without W001."""
     others("others", "tidy", SWEEP)
     commands = {"sweep": {"name": name}, "tidy": {"name": name}}
     if name == "sweep":

@@ -14,7 +14,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from celery import Celery, shared_task
 from django.core.management import call_command
 from django.core.management.base import BaseCommand
 from django.test import override_settings
@@ -23,6 +22,7 @@ from django_shedlock import InvalidLockConfiguration, assert_locked, scheduler_l
 from django_shedlock.registry.decorators import ENQUEUE_METHODS
 from django_shedlock.registry.jobs import decorated_job
 from django_shedlock.testing import held_elsewhere, is_held, locked_in_memory
+from tests.support.threads import meeting_of, run_threads
 from tests.support.waiting import PATIENCE
 
 
@@ -390,38 +390,14 @@ def test_task_of_a_queue_is_refused(way: str) -> None:
         scheduler_lock("job")(task)
 
 
-@pytest.mark.parametrize("bare", [True, False])
-@pytest.mark.parametrize(
-    "register", [Celery("jobs", set_as_current=False).task, shared_task]
-)
-def test_task_of_celery_is_refused(register: Any, *, bare: bool) -> None:
-    """Above the task's decorator the lock would be left out by workers and beats."""
-
-    def job() -> None: ...
-
-    task = register(job, name=f"{register.__name__}_{bare}")
-    with pytest.raises(InvalidLockConfiguration, match="@scheduler_lock below"):
-        (scheduler_lock if bare else scheduler_lock("job"))(task)
-
-
-def test_signature_is_the_one_of_the_job() -> None:
-    """Also for who does not follow __wrapped__, as Celery when it sends a task."""
-    assert inspect.getfullargspec(report) == inspect.getfullargspec(report.__wrapped__)
-    task = Celery("jobs", set_as_current=False).task(report)
-    assert task.name == "tests.registry.test_decorators.report"
-    with pytest.raises(TypeError, match="unexpected keyword argument 'month'"):
-        task.delay("acme", month="May")
-
-
 @pytest.mark.parametrize(
     "wrap",
     [
         lambda job: functools.wraps(job)(lambda *args: job(*args)),
         functools.partial,
-        lambda job: Celery("jobs", set_as_current=False).task(job),
         functools.lru_cache,
     ],
-    ids=["wraps", "partial", "celery", "lru_cache"],
+    ids=["wraps", "partial", "lru_cache"],
 )
 def test_job_is_found_below_other_decorators(wrap: Any) -> None:
     """Whatever else is around a decorated function, its job is found."""
@@ -516,7 +492,7 @@ def test_runbook_that_is_no_link_is_refused(link: Any) -> None:
 
 def test_threads_share_no_state() -> None:
     """Of eight threads one runs and seven skip, and the lock is free afterwards."""
-    barrier = threading.Barrier(8)
+    meeting = meeting_of(8)
     done = threading.Event()
     results = []
 
@@ -526,22 +502,18 @@ def test_threads_share_no_state() -> None:
         return 1
 
     def call() -> None:
-        barrier.wait(PATIENCE)
+        meeting.wait()
         results.append(job())
         if results.count(None) == 7:
             done.set()
 
-    threads = [threading.Thread(target=call) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_threads(8, call, meeting)
     assert sorted(results, key=str) == [1] + [None] * 7
     assert not is_held("job")
 
 
 def test_rerun_is_stored_on_the_job() -> None:
-    """Whether an interrupted run is repeated is an option of the job; default: no."""
+    """The rerun option is stored on the job, and is off by default."""
     job = decorated_job(scheduler_lock("rerun", rerun=True)(lambda: None))
     other = decorated_job(scheduler_lock("no rerun")(lambda: None))
     assert job is not None

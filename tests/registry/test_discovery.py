@@ -58,7 +58,7 @@ def no_other_jobs() -> Iterator[None]:
 
 @pytest.mark.parametrize("apps", [[PACKAGES], [PACKAGES, f"{PACKAGES}.jobs"]])
 def test_modules_of_packages_are_found_once(apps: list[str]) -> None:
-    """Also a package's own module; not its programs, migrations and tests."""
+    """Modules are found once. Programs, migrations and tests are left out."""
     with override_settings(INSTALLED_APPS=apps):
         assert sorted(decorated_modules()) == MARKED
 
@@ -76,7 +76,7 @@ def test_only_modules_with_the_mark_are_imported(
 
 @override_settings(INSTALLED_APPS=["django_shedlock", "django_shedlock.beat", PACKAGES])
 def test_jobs_of_packages_are_known() -> None:
-    """They are started by name, registered, and keep their records."""
+    """Jobs in packages can be triggered and caught up, and keep their records."""
     assert "has run" in run("trigger", "packages.task")
     run("catch-up")
     LockRecord.objects.update(lock_until="2020-01-01T00:00Z", released_at=None)
@@ -214,7 +214,7 @@ def test_decorated_target_is_locked_no_earlier_than_by_its_decorator() -> None:
 
 
 def test_job_of_a_command_that_is_not_decorated() -> None:
-    """It runs under the lock of the job, with its arguments."""
+    """A command without the decorator runs under its job's lock, with arguments."""
 
     class Command(BaseCommand):
         def add_arguments(self, parser: Any) -> None:
@@ -285,7 +285,7 @@ def test_names_that_only_begin_like_others(loose_app: Path) -> None:
 def test_module_whose_code_names_the_decorator_is_found(
     loose_app: Path, code: str
 ) -> None:
-    """By whatever name and way it came there."""
+    """A module is found however its code imports and names the decorator."""
     (loose_app / "jobs.py").write_text(code)
     assert list(decorated_modules()) == ["loose_app.jobs"]
 
@@ -326,7 +326,7 @@ def test_looking_for_jobs_repeats_no_warning(loose_app: Path) -> None:
 
 
 def test_jobs_of_a_module_that_fails_later_are_forgotten(loose_app: Path) -> None:
-    """Nobody could run them."""
+    """Jobs of a module that fails on import are not registered."""
     code = "@scheduler_lock('made')\ndef made(): ...\n1 / 0"
     (loose_app / "jobs.py").write_text(f"{IMPORT}\n{code}")
     [failed] = import_jobs()

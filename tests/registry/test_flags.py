@@ -128,7 +128,7 @@ def test_w022_option_that_does_not_exist() -> None:
 
 
 def test_w022_option_like_no_other() -> None:
-    """Without a similar name there is nothing to suggest."""
+    """W022 suggests no option if no option has a similar name."""
     [message] = warnings_for(add("--force"), unless=["qqq"])
     assert message.hint == "Give the `dest` of an option."
 

@@ -128,7 +128,7 @@ def locked(**commands: dict[str, Any]) -> Any:
     ],
 )
 def test_command_that_migrates_is_locked(command: str, options: Any) -> None:
-    """It is Django's, a subclass of it, or one that the option names."""
+    """Django's ``migrate``, its subclasses and commands that migrate are locked."""
     with locked(**{command: {**options, "wait": 0}}), another_migrates():
         with pytest.raises(CommandError, match="so this process did nothing") as error:
             call_command(command)
@@ -213,7 +213,7 @@ def test_database_of_a_test(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_it_is_no_job_and_has_no_record(capsys: pytest.CaptureFixture[str]) -> None:
-    """Its lock is one of the database, so there is nothing to show or to start."""
+    """A command that migrates is no job, and its lock has no record."""
     with locked(migrate_more={}):
         assert check_jobs() == []
         call_command("migrate_more")
@@ -354,12 +354,12 @@ def test_lock_that_the_database_has_released(
 
 @pytest.mark.servers_only
 def test_look_that_hangs_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It acquires nothing afterwards, and releases what it has."""
+    """A look that hangs past the end acquires nothing, and releases what it has."""
     hangs, goes_on = Event(), Event()
 
     def hang(lock: MigrateLock) -> str:
         hangs.set()
-        assert goes_on.wait(PATIENCE)
+        wait_for(goes_on.is_set)
         return "the connection has ended"
 
     monkeypatch.setattr(MigrateLock, "look_interval_seconds", 0.01)
@@ -368,7 +368,7 @@ def test_look_that_hangs_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     lock = lock_of_migrate()
     holding = MigrateLock(migrate.Command(), "migrate", lock)
     with holding.held(PATIENT_WAIT):
-        assert hangs.wait(PATIENCE)
+        wait_for(hangs.is_set)
     assert inherited_identities() == []
     goes_on.set()
     with holding._mutex:  # the look has ended
@@ -386,7 +386,7 @@ def test_connection_that_is_acquired_again_during_the_end(
 
     def acquire_late(lock: MigrateLock) -> bool:
         acquires.set()
-        assert goes_on.wait(PATIENCE)
+        wait_for(goes_on.is_set)
         return acquire(lock)
 
     monkeypatch.setattr(MigrateLock, "look_interval_seconds", 0.01)
@@ -396,7 +396,7 @@ def test_connection_that_is_acquired_again_during_the_end(
     lock = lock_of_migrate()
     holding = MigrateLock(migrate.Command(), "migrate", lock)
     with holding.held(PATIENT_WAIT):
-        assert acquires.wait(PATIENCE)
+        wait_for(acquires.is_set)
     goes_on.set()
     with holding._mutex:
         with another_migrates():
@@ -423,7 +423,11 @@ def test_database_that_cannot_be_asked_for_the_holder(
 
 @pytest.mark.servers_only
 def test_session_of_a_caller_is_kept() -> None:
-    """It may hold a lock of the caller's own, which a wait must not end."""
+    """
+    A wait for a migration keeps the caller's database session.
+
+    The session may hold a lock of the caller's own.
+    """
 
     def session() -> object:
         query = "SELECT CONNECTION_ID()"
@@ -460,7 +464,7 @@ def test_several_databases() -> None:
 @pytest.mark.servers_only
 @pytest.mark.parametrize("unless", [{}, {"unless": None}])
 def test_looks_by_default(unless: dict[str, None]) -> None:
-    """They are those of Django's ``migrate``, and ``--dry-run`` where it is a flag."""
+    """A command that migrates needs no lock for ``--plan`` or ``--dry-run``."""
     options: dict[str, Any] = {"migrates": True, "wait": 0, **unless}
     with locked(migrate_schemas=options), another_migrates():
         call_command("migrate_schemas", "--plan")
@@ -508,7 +512,7 @@ def test_database_whose_name_stands_in_a_file(
 @pytest.mark.servers_only
 @pytest.mark.parametrize("command", ["migrate_schemas", "execute_schemas"])
 def test_who_waits_says_so_on_the_callers_stream(command: str) -> None:
-    """It is the one that the caller has given, where there is one."""
+    """A command that waits says so on the stream that the caller gave."""
     stream = io.StringIO()
     with locked(**{command: {"migrates": True, "wait": "1ms"}}), another_migrates():
         with pytest.raises(CommandError):

@@ -65,7 +65,7 @@ def command(**options: Any) -> type[BaseCommand]:
 def test_skipped_function_raises(skips: list[str]) -> None:
     """The error names the lock, who holds it, for how long, and what helps."""
     job = scheduler_lock("job", on_skip="fail")(note)
-    lock = take(name="job", lock_at_most_for="10m")
+    lock = take("job", lock_at_most_for="10m")
     with pytest.raises(LockNotAcquired) as refused:
         job()
     assert str(refused.value) == (
@@ -84,7 +84,7 @@ def test_skipped_coroutine_function_raises(skips: list[str]) -> None:
 
 
 def test_skipped_command_raises(skips: list[str]) -> None:
-    """Its error is one of commands, with an exit status that says: try again later."""
+    """A skip with on_skip="fail" raises CommandError with exit status 75."""
     kind = command(on_skip="fail")
     with held_elsewhere("job"), pytest.raises(CommandError, match="held") as refused:
         call_command(kind())
@@ -120,7 +120,7 @@ def test_tick_that_has_run_is_a_normal_skip(skips: list[str]) -> None:
 
 
 def test_free_lock_runs_the_job() -> None:
-    """Inside the lock, too."""
+    """A job with on_skip="fail" runs if its lock is free, or held by the caller."""
     job = scheduler_lock("job", on_skip="fail")(note)
     job()
     with hold("job"):

@@ -58,7 +58,7 @@ class AsyncCommand(BaseCommand):
     ],
 )
 def test_call_that_only_looks_has_no_lock(options: Any, call: list[str]) -> None:
-    """It runs while the job runs, and uses up no tick."""
+    """A call that only looks runs while the job runs, and uses up no tick."""
     kind = command(**DAILY, **options)
     with held_elsewhere("nightly"):
         call_command(kind(), *call)
@@ -104,7 +104,7 @@ def test_dry_run_with_a_value_is_no_flag() -> None:
 
 
 def test_command_that_works_in_execute_and_only_looks() -> None:
-    """Its ``execute()`` has the lock, and needs none to look either."""
+    """A command that does its work in ``execute()`` needs no lock to look."""
 
     @scheduler_lock("nightly")
     class Command(BaseCommand):
@@ -121,7 +121,7 @@ def test_command_that_works_in_execute_and_only_looks() -> None:
 
 
 def test_async_command_that_only_looks() -> None:
-    """Its ``handle()`` is awaited as without a lock."""
+    """An async command's ``handle()`` needs no lock to look."""
     kind = scheduler_lock("nightly")(AsyncCommand)
     with held_elsewhere("nightly"):
         assert asyncio.run(kind().handle(dry_run=True)) == "seen"
@@ -150,7 +150,7 @@ def job_of(kind: type[BaseCommand], *args: object, **kwargs: object) -> Job:
 
 
 def test_job_whose_arguments_only_look() -> None:
-    """Its start runs it, as a call does, and says so."""
+    """A job whose arguments only look can start while its lock is held."""
     kind = command(**DAILY)
     with held_elsewhere("nightly"):
         assert job_of(kind, "--dry-run").start()
@@ -178,7 +178,11 @@ def test_job_knows_whether_it_only_looks(
 
 
 def test_call_that_only_looks_is_no_job_of_the_lock(settings: Any) -> None:
-    """Else a beat would start it for each tick again, since it leaves no record."""
+    """
+    A dry-run entry in CRONJOBS is no job of the lock.
+
+    A beat would start such an entry again for each tick: it leaves no record.
+    """
     settings.INSTALLED_APPS = [
         *("django_shedlock", "django_shedlock.contrib.crontab", "django_crontab"),
         "tests.apps.twins",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from bisect import bisect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from functools import partial
-from itertools import islice, pairwise, takewhile
+from functools import cache, partial
+from itertools import islice, pairwise, product, takewhile
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
@@ -21,13 +23,115 @@ from django_shedlock.durations import format_duration
 from django_shedlock.schedules import expressions
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import parse_known
-from tests.support.debian_cron import (
-    looks_at_clock,
-    missing_reason,
-    starts,
-    takes,
-    times_of_a_year,
-)
+
+Look = tuple[datetime, datetime]
+"""An instant, and what the clock shows then."""
+STEP = timedelta(minutes=15)
+"""So often it looks; the minutes of all expressions are multiples of it."""
+BOUNDS = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
+MONTHS = "0 jan feb mar apr may jun jul aug sep oct nov dec"
+WEEKDAYS = "sun mon tue wed thu fri sat"
+NAMES = {
+    name: number
+    for names in (MONTHS, WEEKDAYS)
+    for number, name in enumerate(names.split())
+}
+
+
+def missing_cron_reason() -> str | None:
+    """Return why no crontab(1) of Debian can be asked, or ``None`` if one can."""
+    if shutil.which("crontab") is None:
+        return "crontab is not installed"
+    usage = subprocess.run(
+        ["crontab", "-h"], capture_output=True, text=True, check=False
+    )
+    is_debian = "dry run" in usage.stdout + usage.stderr
+    return None if is_debian else "crontab has no dry run, so it is not Debian's"
+
+
+def cron_takes(expression: str, folder: Path) -> bool:
+    """Return whether Debian's cron would take a line with it; install none."""
+    crontab = folder / "crontab"
+    crontab.write_bytes(f"{expression} true\n".encode())
+    attempt = subprocess.run(
+        ["crontab", "-n", str(crontab)], capture_output=True, text=True, check=False
+    )
+    assert attempt.returncode == 0 or "bad" in attempt.stderr, attempt
+    return attempt.returncode == 0
+
+
+def times_of_a_year(expression: str, begin: datetime) -> Iterator[datetime]:
+    """Return when cron starts a job in 366 days, where the clocks never change."""
+    fields = expression.split()
+    minutes, hours, *_ = numbers = _all_numbers(expression)
+    has_star = fields[2].startswith("*") or fields[4].startswith("*")
+    for day in (begin + timedelta(days=days) for days in range(366)):
+        if _is_day(numbers, day, has_star=has_star):
+            for hour, minute in product(sorted(hours), sorted(minutes)):
+                yield day.replace(hour=hour, minute=minute)
+
+
+def cron_starts(expression: str, looks: list[Look]) -> Iterator[datetime]:
+    """
+    Return when it starts a job.
+
+    One with a star for minute or hour follows the clock. Of others it starts at once
+    what the clock has passed over, and nothing while it shows again what it has shown.
+    """
+    fields = expression.split()
+    follows = any(field.startswith("*") for field in fields[:2])
+    has_star = fields[2].startswith("*") or fields[4].startswith("*")
+    numbers = _all_numbers(expression)
+    seen = looks[0][1] - STEP
+    for instant, time in looks:
+        begin = time - STEP if follows else seen
+        passed = [begin + STEP * step for step in range(1, (time - begin) // STEP + 1)]
+        if any(_matches(numbers, minute, has_star=has_star) for minute in passed):
+            yield instant
+        seen = max(seen, time)
+
+
+@cache
+def looks_at_clock(zone: str, begin: datetime, end: datetime) -> list[Look]:
+    """Return all its looks at the clock of a time zone in between."""
+    instants = (begin + STEP * step for step in range((end - begin) // STEP))
+    clock = ZoneInfo(zone)
+    return [(now, now.astimezone(clock).replace(tzinfo=None)) for now in instants]
+
+
+def _all_numbers(expression: str) -> list[set[int]]:
+    return [_numbers(*of) for of in zip(expression.split(), BOUNDS, strict=True)]
+
+
+def _matches(numbers: list[set[int]], time: datetime, *, has_star: bool) -> bool:
+    minute, hour, *_ = numbers
+    if time.minute not in minute or time.hour not in hour:
+        return False
+    return _is_day(numbers, time, has_star=has_star)
+
+
+def _is_day(numbers: list[set[int]], time: datetime, *, has_star: bool) -> bool:
+    _, _, day, month, weekday = numbers
+    if time.month not in month:
+        return False
+    days = (time.day in day, bool({time.isoweekday(), time.isoweekday() % 7} & weekday))
+    return all(days) if has_star else any(days)
+
+
+def _numbers(field: str, bounds: tuple[int, int]) -> set[int]:
+    numbers: set[int] = set()
+    for part in field.split(","):
+        span, _, step = part.replace("*", "-".join(map(str, bounds))).partition("/")
+        first, _, last = span.partition("-")
+        numbers.update(
+            range(_number(first), _number(last or first) + 1, int(step or 1))
+        )
+    return numbers
+
+
+def _number(text: str) -> int:
+    return NAMES[text.lower()] if text.isalpha() else int(text)
+
 
 SECOND = timedelta(seconds=1)
 DAY = timedelta(days=1)
@@ -175,10 +279,10 @@ def whole(text: str) -> str:
 @pytest.fixture
 def crontab(tmp_path: Path) -> Callable[[str], bool]:
     """Ask Debian's crontab(1) whether cron takes an expression."""
-    reason = missing_reason()
+    reason = missing_cron_reason()
     if reason:
         pytest.skip(reason)
-    return partial(takes, folder=tmp_path)
+    return partial(cron_takes, folder=tmp_path)
 
 
 @pytest.mark.parametrize("text", READ_ALIKE.split())
@@ -192,7 +296,7 @@ def test_what_cron_takes_is_valid(text: str, crontab: Callable[[str], bool]) -> 
 def test_what_cron_refuses_is_refused(
     text: str, crontab: Callable[[str], bool]
 ) -> None:
-    """Also what cronsim reads, as 5/15: from that cron makes no line at all."""
+    """Each expression that cron refuses is refused, even if cronsim reads it."""
     assert not crontab(whole(text))
     refusal = "is no cron expression|has no interval|is no interval"
     with pytest.raises(ValueError, match=refusal):
@@ -355,7 +459,7 @@ SPRING, AUTUMN = datetime(2026, 3, 29), datetime(2026, 10, 25)
 def test_clock_changes_as_cron_has_it(
     day: datetime, expression: str, ticks: list[str]
 ) -> None:
-    """In spring and in autumn a job ticks when Debian's cron starts it."""
+    """A job ticks when Debian's cron starts it, even if the clock changes."""
     assert local_ticks(expression, "Europe/Berlin", day) == ticks
 
 
@@ -432,7 +536,7 @@ def test_ticks_are_when_cron_starts_a_job(
     """All hosts see the same ticks, from whatever moment they count."""
     change = datetime(*CHANGES[zone][in_autumn], tzinfo=UTC)
     looks = looks_at_clock(zone, change - 26 * DAY, change + 18 * DAY)
-    ticks = list(starts(expression, looks))
+    ticks = list(cron_starts(expression, looks))
     moment = change + away
     if at_tick:
         moment = ticks[bisect(ticks, moment) - 1] + min(away, timedelta(0)) % -SECOND
@@ -489,7 +593,7 @@ def shown(expression: str, begin: datetime, end: datetime) -> str:
 
 
 def test_each_time_that_a_clock_shows_is_told() -> None:
-    """None in the hour that is left out, and two in the one that comes twice."""
+    """A skipped hour has no ticks, and a repeated hour has them twice."""
     assert shown("*/30 1-2 * * *", *SPRING) == "00:30"
     assert shown("*/30 1-3 * * *", *SPRING) == "00:30 01:00"
     assert shown("*/30 1-2 * * *", *AUTUMN) == "23:30 00:00 00:30 01:00 01:30"
@@ -505,7 +609,7 @@ def test_a_time_that_is_left_out_or_repeated_is_told_once() -> None:
 
 @pytest.mark.parametrize("hours", range(-3, 3))
 def test_no_tick_near_a_change_of_the_clock_is_left_out(hours: int) -> None:
-    """Also if an hour that comes twice has begun, or is about to."""
+    """No tick near a clock change is left out, in either direction."""
     moment = datetime(2026, 10, 25, 0, 30, tzinfo=UTC) + timedelta(hours=hours)
     schedule = Schedule("*/10 * * * *", BERLIN)
     later = list(islice(schedule.ticks_after(moment), 150))
@@ -518,7 +622,7 @@ def test_no_tick_near_a_change_of_the_clock_is_left_out(hours: int) -> None:
 def test_ticks_around_a_moment_are_computed_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """They are the same until the next tick, from which on they are others."""
+    """The ticks around a moment are computed only once until the next tick."""
     simulated: list[object] = []
     simulate = expressions._simulate
 

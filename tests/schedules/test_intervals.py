@@ -182,7 +182,7 @@ def test_old_text_of_a_union_is_the_same_schedule(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["every 20s", "every 1500ms UTC", "every UTC"])
 def test_text_of_another_program_is_no_schedule(text: str) -> None:
-    """It is not guessed what it means."""
+    """A schedule text that another program wrote is not interpreted."""
     assert parse_known(text) is None
 
 
@@ -217,7 +217,7 @@ def test_text_of_another_program_is_no_schedule(text: str) -> None:
 def test_wrong_interval_names_the_lock_the_value_and_the_fix(
     written: Any, problem: str
 ) -> None:
-    """It is found at decoration."""
+    """A wrong interval is refused at decoration, with the lock, value and fix."""
     with pytest.raises(InvalidLockConfiguration) as refusal:
         scheduler_lock("poll", schedule=written)(print)
     text = str(refusal.value)

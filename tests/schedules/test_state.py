@@ -83,7 +83,7 @@ def test_job_is_overdue_after_the_grace() -> None:
 
 
 def test_grace_may_be_longer_than_the_interval() -> None:
-    """With a grace of two hours the tick of two hours ago counts."""
+    """A job is overdue only after its grace, even if the interval is shorter."""
     state = hourly(tick=9, due_at=10)
     assert state.overdue_since(at(11, 59), timedelta(hours=2)) is None
     assert state.overdue_since(at(12), timedelta(hours=2)) == at(10)
@@ -96,7 +96,7 @@ def test_job_is_overdue_since_the_first_tick_that_did_not_succeed() -> None:
 
 
 def test_job_that_succeeded_is_not_overdue() -> None:
-    """Not even if it ran before the store's clock showed its tick."""
+    """A job that succeeded is not overdue, even if it ran before its tick."""
     assert hourly(tick=11, due_at=12).overdue_since(at(10, 59), GRACE) is None
     assert hourly(tick=10, due_at=11).overdue_since(at(10, 59), GRACE) is None
 
@@ -120,7 +120,7 @@ def test_job_that_never_ran_is_not_overdue() -> None:
 
 
 def test_job_that_never_ran_is_overdue_if_its_ticks_are_due() -> None:
-    """They are from the registration on."""
+    """A job that never ran is overdue once its first tick's grace is over."""
     state = created(at(9, 30))
     assert state.due_at == at(10)
     assert state.overdue_since(at(10), GRACE) is None
@@ -129,7 +129,7 @@ def test_job_that_never_ran_is_overdue_if_its_ticks_are_due() -> None:
 
 
 def test_lock_without_schedule_is_never_overdue() -> None:
-    """Nor has it a next tick."""
+    """A lock without a schedule is never overdue, and has no next tick."""
     state = ScheduleState()
     assert state.overdue_since(at(10), GRACE) is None
     assert state.next_tick(at(10)) is None
@@ -142,7 +142,11 @@ def test_lock_without_schedule_is_never_overdue() -> None:
 def test_newest_tick_that_is_due_was_started_or_not(
     tick: int | None, started: bool
 ) -> None:
-    """It tells a scheduler that is dead from a job that fails."""
+    """
+    The state shows whether the newest due tick was started.
+
+    This distinguishes a dead scheduler from a failing job.
+    """
     assert hourly(tick=tick).was_started(at(10, 10), GRACE) is started
 
 
@@ -194,14 +198,14 @@ WEEKLY = Schedule("0 12 * * 3", "UTC")
 def test_changed_schedule_is_due_at_its_next_tick(
     schedule: Schedule, due_at: datetime
 ) -> None:
-    """Whether it is rarer or not: the next tick of the old one is not expected."""
+    """A changed schedule is due at its own next tick, not at the old one's."""
     done = ScheduleState(daily(8), at(8)).after_success()
     changed = done.registered(schedule, at(8, 15), at(8))
     assert (changed.schedule, changed.due_at) == (schedule, due_at)
 
 
 def test_schedule_is_changed_before_its_first_tick() -> None:
-    """Of a job that never ran the ticks since its registration count."""
+    """The ticks since the registration count for a job that never ran."""
     first = ScheduleState().registered(daily(8), at(9), at(9))
     changed = first.registered(WEEKLY, at(15), at(9))
     assert changed.due_at == datetime(2026, 3, 4, 12, tzinfo=UTC)
@@ -220,7 +224,7 @@ def test_changed_schedule_of_an_overdue_job_leaves_it_overdue() -> None:
 
 
 def test_change_that_skips_a_tick_keeps_the_tick_of_the_old_schedule() -> None:
-    """From 8:30 to 8:00 at a quarter past: today the job has not run yet."""
+    """The old schedule's tick stays due if the new one's has already passed."""
     yesterday = at(8, 30) - 24 * HOUR
     done = ScheduleState(daily(8, 30), yesterday).after_success()
     assert done.registered(daily(8), at(8, 15), yesterday).due_at == at(8, 30)
@@ -262,7 +266,7 @@ def test_two_schedules_do_not_put_off_each_other(
 
 
 def test_registered_job_that_never_succeeds_stays_overdue() -> None:
-    """Also if it runs more often than the grace is long."""
+    """A registered job stays overdue if every run fails."""
     state = created(at(8, 30))
     failed = after(state, Trigger.SCHEDULER, at(12))
     assert failed.overdue_since(at(12, 1), GRACE) == at(9)
@@ -277,7 +281,7 @@ def test_schedule_changes_with_the_next_run() -> None:
 
 
 def test_hour_that_is_left_out_makes_nothing_overdue() -> None:
-    """On the morning of summer time the tick of 2:30 is that of 3:00."""
+    """A tick at 2:30 moves to 3:00 on the day that summer time begins."""
     saturday = datetime(2026, 3, 28, 1, 30, tzinfo=UTC)
     sunday = datetime(2026, 3, 29, 1, 0, tzinfo=UTC)
     state = ScheduleState(NIGHTLY, saturday).after_success()
@@ -363,7 +367,7 @@ def test_registration_counts_from_the_first_look_of_a_beat() -> None:
 
 
 def test_registration_of_a_changed_schedule_forgets_older_ticks() -> None:
-    """The new schedule's tick of 8:30 came before anybody knew it."""
+    """A new schedule's tick before its registration is never caught up."""
     missed = ScheduleState(daily(8), at(8) - 24 * HOUR, at(8))
     changed = missed.registered(daily(8, 30), at(9), at(8) - 24 * HOUR)
     assert (changed.tick, changed.due_at) == (at(8, 30), at(8))
@@ -665,7 +669,7 @@ def test_retry_of_a_message_is_for_its_own_tick() -> None:
 
 
 def test_message_of_a_wrong_clock_is_decided_by_the_stores() -> None:
-    """One that comes from the future would keep the ticks to come from being run."""
+    """A message from the future gets the tick that the store's clock decides."""
     asked_at = at(10) + EARLY_START_LIMIT + SECOND
     decision = hourly(tick=9).decide(*start(asked_at=at(20)), at(10))
     assert decision.tick == at(10)
@@ -726,7 +730,7 @@ def test_catch_up_holds_until_something_else_is_overdue() -> None:
 
 
 def test_tick_that_was_given_back_is_not_passed_over() -> None:
-    """Its body had begun, and was interrupted."""
+    """A tick that was given back has begun, so it is not passed over."""
     state = hourly(tick=12, former_tick=9)
     assert state.passed_over() == [at(10), at(11)]
     assert replace(state, repeated_tick=at(11)).passed_over() == [at(10)]

@@ -40,7 +40,7 @@ def shown(schedule: Schedule, begin: datetime, count: int) -> list[str]:
 
 
 def test_list_has_the_ticks_of_all_its_expressions() -> None:
-    """One function runs at 6:15 and at 10:00."""
+    """A list of cron expressions has the ticks of all of them."""
     schedule = Schedule(TWICE, "UTC")
     begin = datetime(2026, 6, 1, 6, 15, tzinfo=UTC)
     assert shown(schedule, begin, 3) == ["01 10:00", "02 06:15", "02 10:00"]
@@ -61,7 +61,11 @@ def test_list_a_tuple_and_the_text_of_the_record_are_one_schedule(
     "schedule", [["0 6 * * *"], ("0  6 * * * ",), ["0 6 * * *", "0 6 * * *"]]
 )
 def test_list_of_one_expression_is_that_expression(schedule: Any) -> None:
-    """Its record has the same text, so no version of a project changes the other's."""
+    """
+    A list of one expression equals that expression.
+
+    The record has the same text, so two versions of a project agree.
+    """
     assert Schedule(schedule, "UTC") == Schedule("0 6 * * *", "UTC")
     assert configuration(schedule) == configuration("0 6 * * *")
 
@@ -117,7 +121,7 @@ def test_request_of_a_list_is_kept_as_that_of_a_text_is() -> None:
 def test_interval_is_the_shortest_time_between_any_two_ticks(
     expressions: list[str], interval: str
 ) -> None:
-    """It may lie between two expressions, also over midnight, and is never nothing."""
+    """The interval is the shortest time between any two ticks of the expressions."""
     assert format_duration(Schedule(expressions).interval) == interval
     assert format_duration(Schedule(expressions[::-1]).interval) == interval
 

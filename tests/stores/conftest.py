@@ -11,18 +11,18 @@ from django_shedlock import scheduler_lock
 from django_shedlock.providers import provider_instances
 from django_shedlock.providers.servers import Clients
 from tests.support.dynamodb_fixtures import LOGIN, dynamodb
-from tests.support.etcd_fixtures import prefixes, running_etcd
+from tests.support.etcd_servers import prefixes, running_etcd
 from tests.support.jobs import only_jobs_of
 from tests.support.mongodb_fixtures import mongodb
 from tests.support.ports import free_port
-from tests.support.redis_fixtures import (
+from tests.support.redis_servers import (
+    PATIENT,
     redis_program,
     running_own_redis,
     running_redis,
     server,
 )
-from tests.support.redis_servers import PATIENT
-from tests.support.zookeeper_fixtures import (
+from tests.support.zookeeper_servers import (
     own_zookeeper,
     paths,
     running_zookeeper,

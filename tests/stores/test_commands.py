@@ -58,7 +58,7 @@ def test_list(store: str) -> None:
 
 
 def test_empty_list(store: str) -> None:
-    """It says that it is empty."""
+    """The list command says that there are no locks yet."""
     assert call("list") == (0, "There are no locks yet.\n", "")
 
 
@@ -199,7 +199,7 @@ def test_history(store: str) -> None:
 def test_no_history_without_a_database(
     store: str, settings: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Without ``history_database`` nothing is written; the log has what was done."""
+    """A provider without ``history_database`` writes no history, but logs actions."""
     entry = settings.SHEDLOCK_PROVIDERS["default"]
     options = {k: v for k, v in entry["OPTIONS"].items() if k != "history_database"}
     settings.SHEDLOCK_PROVIDERS = {"default": {**entry, "OPTIONS": options}}

@@ -80,7 +80,7 @@ def test_metrics_have_a_bound(store: str, settings: Any) -> None:
 
 
 def test_metrics_of_a_store_that_is_down(away: str) -> None:
-    """It is told to be down, and the other store's locks are told of."""
+    """The metrics report a store that is down, and the other store's locks."""
     take("job")
     told = metrics()
     assert told["shedlock_store_up", "away"] == 0

@@ -46,7 +46,7 @@ def test_request_is_carried_out_once(store: str) -> None:
 @pytest.mark.each_store
 @shared_stores
 def test_request_is_withdrawn(store: str) -> None:
-    """Then nothing runs."""
+    """A request that was withdrawn runs nothing."""
     ask("job")
     assert call("withdraw", "job")[0] == 0
     assert status_of(get_provider(), "job").job.asked_at is None

@@ -8,13 +8,14 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import psutil
 from django.test import override_settings
 
 from django_shedlock import current_lock, scheduler_lock
@@ -26,11 +27,14 @@ from django_shedlock.providers.base import ALL_LOCKS, LockQuery
 from django_shedlock.providers.database import DatabaseLockProvider
 from tests.support.clocks import store_clock
 from tests.support.jobs import only_jobs_of
-from tests.support.waiting import wait_for
+from tests.support.runs import is_alive
+from tests.support.waiting import NEVER_SECONDS, wait_for
 from tests.support.warm import Command
 
 PAUSE = 0.01
 """Seconds between two looks at the file, whatever the beat would wait for."""
+JOB_END_SECONDS = 5
+"""The jobs of a host that was killed go on for so long."""
 KEPT: list[object] = []
 """What a host's process must not lose."""
 STUBBORN = 'trap "" TERM; sleep 1000 & wait'
@@ -79,8 +83,18 @@ class Beats:
 
 
 def _end(host: Command) -> None:
+    jobs: list[int] = []
+    with suppress(psutil.NoSuchProcess):
+        family = psutil.Process(host.pid).children(recursive=True)
+        jobs += (each.pid for each in family)
     host.kill()
-    # Its jobs go on. When the last of them has ended, nobody can write any more.
+    try:
+        wait_for(lambda: not any(map(is_alive, jobs)), JOB_END_SECONDS)
+    except AssertionError:  # the test has failed before it let them end
+        for job in filter(is_alive, jobs):
+            with suppress(ProcessLookupError):
+                os.kill(job, signal.SIGKILL)
+    # When the last of them has ended, nobody can write any more.
     host.communicate()
     host.end()
 
@@ -163,7 +177,7 @@ def write_and_wait(folder: Path) -> None:
 def write_and_wait_for_leave(folder: Path) -> None:
     """Be a job that goes on until the test lets it end."""
     _write(folder)
-    wait_for((folder / "leave").exists)
+    wait_for((folder / "leave").exists, NEVER_SECONDS)
     (folder / "finished").touch()
 
 

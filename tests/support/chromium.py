@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.ports import free_port
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import STARTUP_PATIENCE
 
 QUIET = (
     "--headless=new",
@@ -30,7 +30,7 @@ def missing_reason() -> str | None:
     try:
         import selenium  # noqa: F401
     except ImportError:
-        return "selenium is not installed: it is in the group 'test'"
+        return "selenium is not installed: it is in the group 'test-all'"
     for command in ("chromium", "chromedriver"):
         if not shutil.which(command):
             return f"{command} is not installed; Debian has it as a package"
@@ -52,7 +52,7 @@ def chromium(
     service = webdriver.ChromeService(executable_path=driver_path, port=free_port())
     driver = webdriver.Chrome(options=options, service=service)
     try:
-        driver.set_script_timeout(PATIENCE)
+        driver.set_script_timeout(STARTUP_PATIENCE)
         # A window of headless Chromium is never narrower than 500; a device is.
         driver.execute_cdp_cmd(
             "Emulation.setDeviceMetricsOverride",

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import STARTUP_PATIENCE
 from tests.support.warm import killed_after
 
 SCRIPT = Path(__file__).with_name("cron_host.sh")
@@ -66,7 +66,7 @@ class Host:
         self._shell.stdin.write(f"{command} </dev/null; echo {DONE} $?\n")
         self._shell.stdin.flush()
         output = ""
-        with killed_after(PATIENCE, self._shell):
+        with killed_after(STARTUP_PATIENCE, self._shell):
             for line in self._shell.stdout:
                 if line.startswith(DONE):
                     assert line == f"{DONE} 0\n", output

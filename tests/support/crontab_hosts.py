@@ -16,7 +16,7 @@ from django_crontab.crontab import Crontab
 
 from tests.support.paths import MANAGE, ROOT
 from tests.support.processes import addresses
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import STARTUP_PATIENCE
 from tests.support.warm import Command
 
 PATH = {"CRONTAB_DJANGO_MANAGE_PATH": str(MANAGE)}
@@ -94,7 +94,7 @@ class Project:
             },
             capture_output=True,
             text=True,
-            timeout=PATIENCE,
+            timeout=STARTUP_PATIENCE,
         )
 
     @property

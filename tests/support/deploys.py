@@ -16,7 +16,7 @@ from django.db.utils import ConnectionHandler
 from django_shedlock.sql.session_locks import session_lock
 from tests.support.paths import ROOT
 from tests.support.stores import SUFFIX_VARIABLE
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import STARTUP_PATIENCE
 
 SESSIONS = {
     "postgresql": "SELECT pid FROM pg_stat_activity WHERE datname = %s",
@@ -61,7 +61,7 @@ class Process:
 
     def end(self) -> int:
         """Wait for the end; return the status."""
-        return self.popen.wait(PATIENCE)
+        return self.popen.wait(STARTUP_PATIENCE)
 
 
 class Deploy:

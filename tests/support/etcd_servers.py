@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from uuid import uuid4
 
 import pytest
 import requests
 
-from tests.support.certificates import Certificate
+from django_shedlock.providers.etcd import EtcdLockProvider
 from tests.support.ports import free_port
 from tests.support.standstills import ServerProcess
-from tests.support.waiting import PATIENCE, wait_for
+from tests.support.waiting import STARTUP_PATIENCE, wait_for
 
 MISSING = "etcd is missing: install Debian's package etcd-server"
 ROOT_PASSWORD = "of the tests"
 FILLING = "of nobody"
 FAST = ("--heartbeat-interval", "50", "--election-timeout", "500")
+ETCD_VARIABLE = "SHEDLOCK_TEST_ETCD_URL"
+PATIENT: dict[str, Any] = {"timeout": "4m"}
+prefixes = (f"test {uuid4().hex}/" for _ in count())
+"""Unique even across processes, which may share a server that outlives them."""
+NEW_CERTIFICATE = (
+    *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt"),
+    *("ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj", "/CN=tests"),
+    *("-addext", "subjectAltName=IP:127.0.0.1"),
+)
 
 
 class ReachableEtcd:
@@ -137,7 +149,9 @@ class EtcdServer(ReachableEtcd, ServerProcess):
     ) -> Any:
         """Return its answer. Raise an error if it is one."""
         url = f"{self.url}/v3/{path}"
-        answer = requests.post(url, json=request, headers=headers, timeout=PATIENCE)
+        answer = requests.post(
+            url, json=request, headers=headers, timeout=STARTUP_PATIENCE
+        )
         answer.raise_for_status()
         return answer.json()
 
@@ -174,10 +188,46 @@ def etcd_servers(
             server.start(members_of(servers))
             ends.callback(server.end)
         for server in servers:
-            wait_for(server.is_healthy)
+            wait_for(server.is_healthy, STARTUP_PATIENCE)
         yield servers
 
 
 def members_of(servers: list[EtcdServer]) -> str:
     """Return the cluster as etcd's option wants it."""
     return ",".join(f"m{n}={server.peer_url}" for n, server in enumerate(servers))
+
+
+@pytest.fixture(scope="session")
+def running_etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReachableEtcd]:
+    """Return the server that the environment names, or one of the tests' own."""
+    if url := os.environ.get(ETCD_VARIABLE):
+        yield ReachableEtcd(url)
+        return
+    with etcd_servers(tmp_path_factory.mktemp("etcd"), 1) as [server]:
+        yield server
+
+
+@pytest.fixture
+def locks(running_etcd: ReachableEtcd) -> Iterator[EtcdLockProvider]:
+    provider = EtcdLockProvider(
+        "default", endpoints=[running_etcd.url], prefix=next(prefixes), **PATIENT
+    )
+    yield provider
+    provider.members.clients.close()
+
+
+class Certificate(NamedTuple):
+    """The paths of a certificate of 127.0.0.1, which signed itself, and of its key."""
+
+    path: str
+    key: str
+
+
+def certificate(folder: Path, name: str) -> Certificate:
+    """Make one; whoever is to trust it names it as its authority."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is missing: install Debian's package openssl")
+    made = Certificate(str(folder / f"{name}.pem"), str(folder / f"{name}.key"))
+    command = (*NEW_CERTIFICATE, "-out", made.path, "-keyout", made.key)
+    subprocess.run(command, check=True, capture_output=True)
+    return made

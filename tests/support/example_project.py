@@ -20,7 +20,7 @@ from pytest_django import DjangoDbBlocker
 
 from tests.support.paths import MANAGE
 from tests.support.stores import chosen_store
-from tests.support.waiting import PATIENCE, wait_for
+from tests.support.waiting import STARTUP_PATIENCE, wait_for
 
 ENDED = "ended with status"
 HOSTS = f"""
@@ -100,7 +100,7 @@ def new_database(folder: Path, blocker: DjangoDbBlocker) -> Iterator[Database]:
         settings: dict[str, Any] = {
             "ENGINE": "django.db.backends.sqlite3",
             "NAME": file,
-            "OPTIONS": {"timeout": PATIENCE},
+            "OPTIONS": {"timeout": STARTUP_PATIENCE},
         }
         yield Database({"SHEDLOCK_EXAMPLE_FILE": file}, settings, blocker)
         return
@@ -156,7 +156,7 @@ def manage(*args: str, environment: dict[str, str]) -> subprocess.CompletedProce
         env=environment,
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=STARTUP_PATIENCE,
         check=False,
     )
 
@@ -174,7 +174,7 @@ class Host:
 
     def ended(self) -> str:
         """Wait for its end; return what it printed. Fail unless its status is 0."""
-        output = wait_for(self._whole_output)
+        output = wait_for(self._whole_output, STARTUP_PATIENCE)
         printed, _, status = output.rpartition(ENDED)
         assert status == " 0\n", output
         return str(printed)
@@ -220,5 +220,5 @@ class Hosts:
         """End all of them."""
         self._parent.kill()
         # Each has a copy of this pipe: all have ended when it is closed.
-        _, errors = self._parent.communicate(timeout=PATIENCE)
+        _, errors = self._parent.communicate(timeout=STARTUP_PATIENCE)
         sys.stderr.write(errors)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
 from django_shedlock.processes.child import Child
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, wait_for
 
 DEATH = PATIENCE
 """Seconds after which a child that hangs is ended."""
@@ -23,11 +23,11 @@ def thread_inside(enter: Callable[[Callable[[], None]], object]) -> Iterator[Non
 
     def stay() -> None:
         inside.set()
-        assert done.wait(PATIENCE)
+        wait_for(done.is_set)
 
     thread = threading.Thread(target=enter, args=[stay])
     thread.start()
-    assert inside.wait(PATIENCE)
+    wait_for(inside.is_set)
     try:
         yield
     finally:

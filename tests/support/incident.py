@@ -25,7 +25,7 @@ from html.parser import HTMLParser
 from typing import Any, ClassVar
 
 from tests.support.paths import MANAGE
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import STARTUP_PATIENCE
 from tests.support.web import serving
 
 IS_MADE = "Ctrl-C ends the hanging processes"
@@ -411,7 +411,7 @@ def incident() -> Iterator[None]:
                 shown += line
             yield
             demo.send_signal(signal.SIGINT)
-            rest, _ = demo.communicate(timeout=PATIENCE)
+            rest, _ = demo.communicate(timeout=STARTUP_PATIENCE)
             assert demo.returncode == 0, rest
         finally:
             demo.kill()

@@ -1,5 +1,7 @@
 """The tests' settings without Django's apps and addresses, to start sooner."""
 
+import os
+
 from tests.settings import *  # noqa: F403
 
 INSTALLED_APPS = [
@@ -10,3 +12,6 @@ INSTALLED_APPS = [
 ROOT_URLCONF = __name__
 
 urlpatterns: list[object] = []
+
+if "SHEDLOCK_TEST_TABLE" in os.environ:
+    SHEDLOCK_TABLE = os.environ["SHEDLOCK_TEST_TABLE"]

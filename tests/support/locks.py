@@ -31,10 +31,9 @@ from django_shedlock.testing.contract.harness import (
     let_its_clock_move,
     status_of,
     take_at_last,
-    take_from,
     try_from,
 )
-from tests.support.waiting import wait_for
+from tests.support.waiting import STARTUP_PATIENCE, wait_for
 
 __all__ = [
     "MINUTE",
@@ -43,7 +42,6 @@ __all__ = [
     "let_its_clock_move",
     "status_of",
     "take_at_last",
-    "take_from",
     "try_from",
 ]
 
@@ -79,7 +77,7 @@ def pause(
     return lock
 
 
-def answer(locks: LockProvider, name: str = "job") -> object:
+def try_if_store_answers(locks: LockProvider, name: str = "job") -> object:
     """Return the new lock or its holder, or nothing while the store is not there."""
     try:
         return try_from(locks, configure(name))
@@ -87,7 +85,7 @@ def answer(locks: LockProvider, name: str = "job") -> object:
         return None
 
 
-def is_ours(lock: Lock) -> bool:
+def try_to_acquire(lock: Lock) -> bool:
     """Acquire the lock, if it was not yet; an earlier try may have lost its answer."""
     try:
         return lock.provider.acquire(lock) is None
@@ -95,14 +93,7 @@ def is_ours(lock: Lock) -> bool:
         return False
 
 
-def take_patiently(locks: LockProvider, name: str = "job") -> Lock:
-    """Acquire the lock as soon as the store answers; no test waits for its end."""
-    lock = Lock(locks, configure(name, lock_at_most_for=LEASE))
-    wait_for(lambda: is_ours(lock))
-    return lock
-
-
-def is_released(lock: Lock) -> bool:
+def try_to_release(lock: Lock) -> bool:
     """Release the lock, if it was not yet; an earlier try may have lost its answer."""
     try:
         return lock.release()
@@ -110,14 +101,29 @@ def is_released(lock: Lock) -> bool:
         return False
 
 
-def take(name: str = "job", **durations: timedelta) -> Lock:
-    """Acquire the lock, which has to be free, from the default provider."""
-    durations = {"lock_at_most_for": LEASE, **durations}
-    return take_from(get_provider(), configure(name, **durations))
+def take_when_store_answers(provider: LockProvider, name: str = "job") -> Lock:
+    """Acquire the lock as soon as the store answers, which may lose a few answers."""
+    lock = Lock(provider, configure(name, lock_at_most_for=LEASE))
+    wait_for(lambda: try_to_acquire(lock), STARTUP_PATIENCE)
+    return lock
 
 
-def try_once(parent: Any) -> str:
-    """Return who holds the lock, by the eyes of another process."""
+def take(
+    wanted: str | LockConfiguration = "job",
+    provider: LockProvider | None = None,
+    **durations: timedelta,
+) -> Lock:
+    """Acquire a lock, which has to be free; one that is only named for ``LEASE``."""
+    assert isinstance(wanted, str) or not durations, "the configuration has them"
+    if isinstance(wanted, str):
+        wanted = configure(wanted, **{"lock_at_most_for": LEASE, **durations})
+    lock = try_from(provider or get_provider(), wanted)
+    assert isinstance(lock, Lock), f"{wanted.name} is {lock.reason}"
+    return lock
+
+
+def name_holder(parent: Any) -> str:
+    """Return who holds the lock that this process tried to acquire; for a worker."""
     lock = try_from(DatabaseLockProvider("default"), configure())
     return str(lock) if isinstance(lock, LockHolder) else "nobody"
 

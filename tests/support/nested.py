@@ -13,7 +13,7 @@ from typing import Any
 from tests.support.crontab_hosts import entry
 from tests.support.paths import MANAGE, ROOT
 from tests.support.processes import addresses
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import STARTUP_PATIENCE
 
 SETTINGS = """
 import json, os
@@ -98,5 +98,5 @@ class NestedProject:
             env={**self.environment(), **variables},
             capture_output=True,
             text=True,
-            timeout=PATIENCE,
+            timeout=STARTUP_PATIENCE,
         )

@@ -16,7 +16,7 @@ from tests.support.bridges import bridge
 from tests.support.guardian import guarded_folder, remove
 from tests.support.ports import free_port
 from tests.support.servers import answers, use
-from tests.support.waiting import PATIENCE, wait_for
+from tests.support.waiting import STARTUP_PATIENCE, wait_for
 
 CONFIGURATION = """
 [databases]
@@ -52,13 +52,13 @@ def pgbouncer(mode: str, size: int) -> Iterator[None]:
         pooler = subprocess.Popen([program, "-q", str(file)], stderr=subprocess.DEVNULL)
         try:
             use({"HOST": "127.0.0.1", "PORT": str(port)})
-            wait_for(answers, pause=0.05)
+            wait_for(answers, pause=0.05, timeout=STARTUP_PATIENCE)
             connections["default"].close()  # in a session it takes a place
             yield
         finally:
             use(before)
             pooler.kill()
-            pooler.wait(PATIENCE)
+            pooler.wait(STARTUP_PATIENCE)
             remove(folder)
 
 

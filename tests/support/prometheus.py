@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from tests.support.ports import free_port
-from tests.support.waiting import PATIENCE, wait_for
+from tests.support.waiting import STARTUP_PATIENCE, wait_for
 
 
 def needs(program: str) -> pytest.MarkDecorator:
@@ -35,7 +35,9 @@ class Prometheus:
     def ask(self, path: str) -> Any:
         """Return the data of its answer; ``None`` while it does not listen yet."""
         try:
-            with self._open(f"{self._address}/{path}", timeout=PATIENCE) as answer:
+            with self._open(
+                f"{self._address}/{path}", timeout=STARTUP_PATIENCE
+            ) as answer:
                 return json.load(answer)["data"]
         except HTTPError as error:  # it is not ready
             error.close()
@@ -93,8 +95,8 @@ def prometheus(
             assert process.poll() is None, (folder / "log").read_text()
             return server.ask("status/config") is not None
 
-        assert wait_for(listens)
+        assert wait_for(listens, STARTUP_PATIENCE)
         yield server
     finally:
         process.kill()
-        process.wait(PATIENCE)
+        process.wait(STARTUP_PATIENCE)

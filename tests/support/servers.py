@@ -18,7 +18,7 @@ from django.db import OperationalError, connections
 
 from tests.support.guardian import guarded_folder, remove
 from tests.support.stores import chosen_store, parse_url, start_postgres
-from tests.support.waiting import PATIENCE, wait_for
+from tests.support.waiting import STARTUP_PATIENCE, wait_for
 
 
 class Server(ABC):
@@ -46,7 +46,7 @@ class Server(ABC):
 
 
 class DatabaseServer(Server):
-    """That of a database."""
+    """A database server that a test may stop and start again."""
 
     @abstractmethod
     def main_process(self) -> int:
@@ -68,7 +68,7 @@ class DatabaseServer(Server):
         processes = self.processes()
         processes[0].kill()
         # PostgreSQL's others notice it by themselves.
-        for other in psutil.wait_procs(processes, timeout=PATIENCE)[1]:
+        for other in psutil.wait_procs(processes, timeout=STARTUP_PATIENCE)[1]:
             other.kill()
 
     @abstractmethod
@@ -138,7 +138,7 @@ class MariaDB(DatabaseServer):
 
     def stop(self) -> None:
         self._process.terminate()
-        self._process.wait(PATIENCE)
+        self._process.wait(STARTUP_PATIENCE)
 
     def main_process(self) -> int:
         return self._process.pid
@@ -148,7 +148,7 @@ class MariaDB(DatabaseServer):
 
     def crash(self) -> None:
         super().crash()
-        self._process.wait(PATIENCE)
+        self._process.wait(STARTUP_PATIENCE)
 
     def settings(self) -> dict[str, Any]:
         url = f"mysql://root@/test?host={self._data}/socket"
@@ -177,7 +177,7 @@ def own_server() -> Iterator[DatabaseServer]:
     server = SERVERS[chosen_store()](folder)
     try:
         use(server.settings())
-        wait_for(answers, pause=0.05)
+        wait_for(answers, pause=0.05, timeout=STARTUP_PATIENCE)
         call_command("migrate", run_syncdb=True, verbosity=0)
         yield server
     finally:

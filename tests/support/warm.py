@@ -19,7 +19,7 @@ from typing import Any
 from django.core.management import execute_from_command_line
 
 from tests.support.processes import addresses, context, use
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, wait_for
 
 
 class Command:
@@ -69,8 +69,8 @@ class Command:
 
     def wait(self, timeout: float = PATIENCE) -> int:
         """Return the exit status."""
-        self._process.join(timeout)
-        assert self.returncode is not None, "the command did not end"
+        wait_for(lambda: self.returncode is not None, timeout)
+        assert self.returncode is not None
         return self.returncode
 
     def communicate(
@@ -112,12 +112,19 @@ class Command:
 @contextmanager
 def killed_after(timeout: float, process: Any) -> Iterator[None]:
     """Kill the process if the body lasts longer: what reads from it then ends."""
-    impatience = threading.Timer(timeout, process.kill)
-    impatience.start()
+    over = threading.Event()
+
+    def kill_in_the_end() -> None:
+        try:
+            wait_for(over.is_set, timeout, pause=0.05)
+        except AssertionError:
+            process.kill()
+
+    threading.Thread(target=kill_in_the_end, daemon=True).start()
     try:
         yield
     finally:
-        impatience.cancel()
+        over.set()
 
 
 def _become(

@@ -8,13 +8,17 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import count
 from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
 import pytest
 
+from django_shedlock.providers.zookeeper import ZooKeeperLockProvider
 from tests.support.ports import free_port
 from tests.support.standstills import ServerProcess
-from tests.support.waiting import wait_for
+from tests.support.waiting import STARTUP_PATIENCE, wait_for
 
 JAR = Path("/usr/share/java/zookeeper.jar")
 MISSING = f"{JAR} or java is missing: install Debian's package libzookeeper-java"
@@ -35,6 +39,10 @@ forceSync=no
 enforceQuota=true
 """
 """Quick to elect a leader; its data need not outlive the machine."""
+ZOOKEEPER_VARIABLE = "SHEDLOCK_TEST_ZOOKEEPER_HOSTS"
+PATIENT: dict[str, Any] = {"timeout": "4m"}
+paths = (f"test-{uuid4().hex}" for _ in count())
+"""Unique even across processes, which may share a server that outlives them."""
 
 
 class ReachableZooKeeper:
@@ -117,5 +125,37 @@ def zookeeper_servers(folder: Path, count: int) -> Iterator[list[ZooKeeperServer
             server.start()
             ends.callback(server.end)
         for server in servers:
-            wait_for(server.mode, pause=0.05)
+            wait_for(server.mode, pause=0.05, timeout=STARTUP_PATIENCE)
         yield servers
+
+
+@pytest.fixture(scope="session")
+def own_zookeeper(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[ZooKeeperServer]:
+    """Return a server that this process has started, for tests that control it."""
+    with zookeeper_servers(tmp_path_factory.mktemp("zookeeper"), 1) as [server]:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def running_zookeeper(request: pytest.FixtureRequest) -> ReachableZooKeeper:
+    """Return the servers that the environment names, or one of the tests' own."""
+    if hosts := os.environ.get(ZOOKEEPER_VARIABLE):
+        return ReachableZooKeeper(hosts)
+    server: ZooKeeperServer = request.getfixturevalue("own_zookeeper")
+    return server
+
+
+@pytest.fixture
+def locks(running_zookeeper: ReachableZooKeeper) -> Iterator[ZooKeeperLockProvider]:
+    with locks_on(running_zookeeper) as provider:
+        yield provider
+
+
+@contextmanager
+def locks_on(server: ReachableZooKeeper) -> Iterator[ZooKeeperLockProvider]:
+    options = {"hosts": server.address, "path": next(paths), **PATIENT}
+    provider = ZooKeeperLockProvider("default", **options)
+    yield provider
+    provider.clients.close()

@@ -49,7 +49,7 @@ DURATIONS = [
 
 @pytest.mark.parametrize(("text", "number"), [("1", 1), ("2", 2), ("010", 10)])
 def test_positive_number(text: str, number: int) -> None:
-    """One is the least number of rows to show, or of jobs at once."""
+    """The number of rows to show, or of jobs at once, is at least one."""
     assert positive(text) == number
 
 
@@ -125,7 +125,7 @@ def test_help_lists_subcommands_in_groups(capsys: pytest.CaptureFixture[str]) ->
 def test_help_of_a_subcommand_has_its_example(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It is a whole line that can be pasted."""
+    """The help of each subcommand has an example as a whole line to paste."""
     with pytest.raises(SystemExit):
         parsed(f"{name} --help")
     line = f"\n  {PROGRAM} {subcommands()[name].example}\n"

@@ -34,7 +34,7 @@ from tests.support.lateness import (
     be_overdue_by_unknown_schedule,
     give_schedule,
 )
-from tests.support.locks import MINUTE, configure, end_run, expire, take, take_from
+from tests.support.locks import MINUTE, configure, end_run, expire, take
 
 pytestmark = pytest.mark.django_db
 
@@ -139,7 +139,7 @@ def test_expired_and_never_released() -> None:
 )
 def test_expired_lock_says_what_to_do_next() -> None:
     """A release, once its process is gone; only then a run. It ends the finding."""
-    lock = take_from(get_provider("shop"), configure("my job"))
+    lock = take(configure("my job"), get_provider("shop"))
     expire("my job")
     be_overdue("my job")
     commands = [each["command"] for each in found()]
@@ -256,7 +256,11 @@ def test_overdue_job_of_another_provider() -> None:
 
 
 def test_overdue_job_is_a_warning() -> None:
-    """It is for the next working hour: exit status 1, and a success ends it."""
+    """
+    An overdue job is a warning with exit status 1.
+
+    A success ends the warning.
+    """
     take("job").release()
     be_overdue("job")
     status, printed = check("check")
@@ -280,7 +284,11 @@ def test_job_is_overdue_after_the_grace() -> None:
 
 
 def test_running_job_is_not_overdue() -> None:
-    """It may succeed yet; if it keeps later ticks from being run, it runs too long."""
+    """
+    A running job is not overdue, since it may succeed yet.
+
+    A job that keeps later ticks from being run is reported as running too long.
+    """
     take("job")
     give_schedule("job", tick=TEN, succeeded=TEN - HOUR, schedule=HOURLY)
     soon, late = (TEN + HOUR + minutes * MINUTE for minutes in (4, 6))
@@ -389,7 +397,7 @@ def test_store_that_fails_is_critical() -> None:
     }
 )
 def test_every_provider_is_looked_at() -> None:
-    """One that can't be made is critical, and does not hide the others."""
+    """A provider that can't be created is critical, and does not hide the others."""
     assert [(each["provider"], each["kind"]) for each in found()] == [
         ("default", "unreachable")
     ]
@@ -473,7 +481,11 @@ def test_locks_can_be_left_out() -> None:
 def test_ignored_pattern_without_a_lock_is_noted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It may be misspelt; that is no error. Cron does not mail it each time."""
+    """
+    An ``--ignore`` pattern without a lock is noted on a terminal only.
+
+    A misspelt pattern is no error, and cron does not mail the note each time.
+    """
     end_run("import:7", RunOutcome.SUCCEEDED)
     words = ("check", "--ignore", "import:*", "--ignore", "imprt:*")
     note = "--ignore 'imprt:*' matches no lock that is known.\n"
@@ -500,7 +512,11 @@ def test_acknowledged_locks_are_named_whole() -> None:
 
 
 def test_warnings_can_be_let_pass() -> None:
-    """For the probe of a pod only a store that fails may count."""
+    """
+    With ``--fail-on critical`` a warning does not fail the check.
+
+    The probe of a pod should fail only if the store fails.
+    """
     end_run("job", RunOutcome.FAILED)
     status, printed = check("check", "--fail-on", "critical")
     assert (status, printed.startswith("WARNING")) == (0, True)

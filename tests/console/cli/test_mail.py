@@ -28,9 +28,10 @@ from tests.support.locks import end_run, take
 from tests.support.notices import pass_time, told
 from tests.support.operators import operator
 
-pytestmark = [
-    pytest.mark.django_db,
-]
+pytestmark = pytest.mark.django_db
+
+urlpatterns: list[Any] = []
+"""A test uses them as those of a project without the admin's pages."""
 
 HOUR = timedelta(hours=1)
 DATABASE = "django_shedlock.providers.database.DatabaseLockProvider"
@@ -139,7 +140,11 @@ def test_mail_says_what_was_raised_and_where_to_look(settings: Any) -> None:
 def test_link_by_the_sites_framework(
     monkeypatch: pytest.MonkeyPatch, settings: Any, domain: str | None, link: str
 ) -> None:
-    """Its domain is ours, unless nobody has changed what Django wrote, or it fails."""
+    """
+    A finding's link uses the domain of the sites framework.
+
+    There is no link if the domain is Django's default, or can't be read.
+    """
     settings.INSTALLED_APPS = [*settings.INSTALLED_APPS, "django.contrib.sites"]
     from django.contrib.sites import models
 
@@ -183,12 +188,16 @@ def test_link_names_the_provider_where_there_are_several(settings: Any) -> None:
     assert Finding(Kind.FAILED, "shop", "job", "failed 1").link.endswith(
         "/lockrecord/job/change/?provider=shop"
     )
-    settings.ROOT_URLCONF = "tests.contrib.test_alerts"  # without the admin's pages
+    settings.ROOT_URLCONF = __name__  # without the admin's pages
     assert Finding(Kind.FAILED, "shop", "job", "failed 1").link == ""
 
 
 def test_name_that_looks_like_a_pattern_is_ignored_by_itself() -> None:
-    """As everywhere: the finding is neither new nor gone."""
+    """
+    ``--ignore`` with a name that looks like a pattern ignores that lock.
+
+    The ignored finding is neither new nor gone.
+    """
     fail("job[1]")
     assert call("--ignore", "job[1]") == (0, "No findings.\n")
     assert call()[0] == 1
@@ -252,7 +261,7 @@ def test_finding_that_stays_is_mailed_daily() -> None:
 
 
 def test_critical_finding_is_in_the_subject(settings: Any) -> None:
-    """Whatever else has changed: the most urgent news is the one to read."""
+    """The subject of a mail names a critical finding before any other news."""
     settings.CACHES = {"default": {"BACKEND": DUMMY}}
     fail("job")
     wrong = {"BACKEND": DATABASE, "OPTIONS": {"using": "gone"}}
@@ -263,13 +272,17 @@ def test_critical_finding_is_in_the_subject(settings: Any) -> None:
 
 
 def test_nothing_new_is_no_mail() -> None:
-    """Without findings nothing is sent."""
+    """The command sends no mail if there are no findings."""
     assert call() == (0, "No findings.\n")
     assert mail.outbox == []
 
 
 def test_quiet_call_prints_nothing() -> None:
-    """With --verbosity 0 cron does not mail the output as well."""
+    """
+    With ``--verbosity 0`` the command sends its mail but prints nothing.
+
+    Cron would mail the output as well.
+    """
     fail("job")
     assert call("--verbosity", "0") == (1, "")
     assert len(mail.outbox) == 1
@@ -319,7 +332,7 @@ def test_mail_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_long_name_is_shortened_in_the_subject() -> None:
-    """It is whole in the text."""
+    """A long name is shortened in the subject, and whole in the text."""
     name = "import:" + "x" * 200
     fail(name)
     call()

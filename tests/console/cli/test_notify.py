@@ -250,7 +250,11 @@ def test_full_stop_in_a_name_ends_no_line(web: Web, lock: str) -> None:
 
 
 def test_address_of_several_services_is_refused(web: Web) -> None:
-    """One of them could fail, and the other would be told again and again."""
+    """
+    An address of several services is refused.
+
+    One service could fail, and the other one would be notified again and again.
+    """
     with pytest.raises(CommandError, match="or it has several"):
         call(f"{address(web, 'a')},{address(web, 'b')}")
 

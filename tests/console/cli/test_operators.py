@@ -95,7 +95,7 @@ def test_tick_is_not_consumed(jobs: Jobs) -> None:
 
 
 def test_paused_job_is_no_finding(jobs: Jobs) -> None:
-    """It is not overdue, nor after the resume: ticks of a pause are not run."""
+    """A paused job is not overdue, and its ticks are not run after the resume."""
     jobs.report()
     ran.clear()
     run("pause", "report", *REASON)
@@ -112,7 +112,7 @@ def test_paused_job_is_no_finding(jobs: Jobs) -> None:
 
 
 def test_pause_with_an_end() -> None:
-    """It ends by itself."""
+    """A pause with an end ends by itself."""
     take("job").release()
     told = run("pause", "job", *REASON, "--for", "2h")
     assert rounded_up(told) == "The job of lock 'job' is paused for 2h more.\n"
@@ -162,7 +162,7 @@ def pause_after(parent: Parent) -> str:
 
 
 def test_pause_waits_for_a_run() -> None:
-    """With --wait the pause begins when the job has ended."""
+    """A pause with ``--wait`` begins when the job has ended."""
     lock = take("job")
     with worker(pause_after) as waiting:
         assert waiting.heard() == "waiting"
@@ -264,7 +264,7 @@ def test_release_points_to_resume() -> None:
     ],
 )
 def test_blank_reason_that_is_optional_is_none(words: tuple[str, ...]) -> None:
-    """It is written as if it was not given."""
+    """A blank optional reason is recorded as if it was not given."""
     take("job", lock_at_least_for=MINUTE).release()
     get_provider().request_run("report", "ada", "at once")
     assert call(*words, "--reason", "  ")[0] == 0
@@ -296,7 +296,7 @@ def test_resume_of_what_is_not_paused() -> None:
 
 
 def test_receivers_are_told(caplog: pytest.LogCaptureFixture) -> None:
-    """Signals and the log tell of both."""
+    """Signals and the log report each pause and each resume."""
     heard: list[tuple[str, AuditedAction]] = []
 
     def hear(*, signal: object, action: AuditedAction, **kwargs: object) -> None:
@@ -403,7 +403,7 @@ def test_pause_that_somebody_has_ended_is_not_replaced(
 
 
 def test_pause_of_one_names_a_body_that_went_on_without_its_lock() -> None:
-    """As the pause of several does."""
+    """The pause of one job names the worker that may still run without its lock."""
     lock = take("job")
     force_release(get_provider())
     get_provider().account_for_loss(lock, has_ended=False)
@@ -432,7 +432,11 @@ def test_pause_of_all_waits_for_running_jobs_last(
 
 
 def test_pause_of_all_names_a_body_that_went_on_without_its_lock() -> None:
-    """Its lock is free, and nobody knows whether it has ended."""
+    """
+    The pause of several jobs names the workers that may run without a lock.
+
+    Such a lock is free, and nobody knows whether its body has ended.
+    """
     lock = take("job")
     force_release(get_provider())
     get_provider().account_for_loss(lock, has_ended=False)
@@ -461,7 +465,11 @@ def test_resume_of_all_leaves_pauses_of_others_without_an_end() -> None:
 
 
 def test_own_lock_of_the_package_is_not_paused() -> None:
-    """It has no job, and its record would say that catch-ups come."""
+    """
+    A lock of the package itself can't be paused.
+
+    Such a lock has no job, and its record would say that catch-ups come.
+    """
     run("catch-up")
     status, _, told = call("pause", "shedlock.catch-up", *REASON)
     assert (status, "it is a lock of the package itself" in told) == (5, True)
@@ -491,7 +499,11 @@ def test_pause_of_all_says_what_still_runs() -> None:
 def test_store_that_fails_for_one_lock_stops_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its line has the error, and the exit status is 1."""
+    """
+    A store that fails for one lock does not stop the pause of the others.
+
+    The failed lock's line has the error, and the exit status is 1.
+    """
     acquire = DatabaseLockProvider.acquire
 
     def fail_once(self: DatabaseLockProvider, lock: Lock) -> Any:
@@ -509,7 +521,7 @@ def test_store_that_fails_for_one_lock_stops_no_other(
 
 
 def test_pattern_keeps_a_longer_pause_of_somebody_else() -> None:
-    """It would end with the maintenance window; one that ends earlier is replaced."""
+    """A pattern keeps somebody else's longer pause, and replaces a shorter one."""
     pause("job.a", lasting=FOREVER)
     pause("job.b", lasting=MINUTE)
     told = run("pause", "job.*", *REASON, *FOR_2H)
@@ -567,7 +579,7 @@ def test_pattern_that_makes_no_sense(words: tuple[str, ...], status: int) -> Non
 
 
 def test_lock_whose_name_looks_like_a_pattern() -> None:
-    """Its name means that lock."""
+    """A name that looks like a pattern means the lock of exactly that name."""
     for name in ("import[a]", "importa"):
         take(name).release()
     run("pause", "import[a]", *REASON)
@@ -587,7 +599,7 @@ def test_all_are_those_of_the_namespace() -> None:
     "words", [("resume",), ("pause", "--reason", "the disk is full")]
 )
 def test_bound_command_spares_another_pause(words: tuple[str, ...]) -> None:
-    """It ends, or replaces, the pause that was seen."""
+    """A command with ``--held-by`` changes only the pause that the operator saw."""
     seen = pause("job")
     force_release(get_provider(), "job")
     other = pause("job")
@@ -613,7 +625,11 @@ def test_wrong_identity_is_named(end: str, why: str) -> None:
 
 
 def test_extension_of_an_endless_pause_has_no_number_of_days() -> None:
-    """Its lease is of a hundred years only in the store."""
+    """
+    The extension of an endless pause prints no number of days.
+
+    The lease of a hundred years exists only in the store.
+    """
     pause("job", lasting=FOREVER)
     assert run("extend", "job", "1h") == (
         "The job of lock 'job' is paused until it is resumed. Its lease was longer "
@@ -632,7 +648,7 @@ def test_pattern_of_no_lock_is_named(name: str) -> None:
     "words", [("release",), ("acknowledge", "--reason=r"), ("withdraw",), ("catch-up",)]
 )
 def test_pattern_where_one_name_is_needed(words: tuple[str, ...]) -> None:
-    """It is refused as a name that nobody knows, and the error says why."""
+    """A pattern where one name is needed is refused, and the error says why."""
     take("x1")
     name, *rest = words
     status, _, told = call(name, "x*", *rest)

@@ -45,9 +45,8 @@ from tests.support.locks import (
     state,
     status_of,
     take,
-    take_from,
 )
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import STARTUP_PATIENCE
 
 pytestmark = pytest.mark.django_db
 
@@ -197,7 +196,7 @@ def test_list_of_one_state(wanted: str, name: str) -> None:
 
 
 def test_list_of_a_state_that_no_lock_has() -> None:
-    """It is said in words, and not that there are none at all."""
+    """A list of a state that no lock has says that there are no such locks."""
     take("runs")
     assert run("list", "--state", "free") == "There are no such locks.\n"
 
@@ -230,7 +229,7 @@ def test_list_of_some_names() -> None:
 
 @pytest.mark.each_store
 def test_list_of_a_pattern_without_a_lock() -> None:
-    """It is an error that names the pattern, and no empty list: 4."""
+    """A list pattern without a lock is an error that names the pattern, status 4."""
     take("import:1")
     for words in (["none:*"], ["import:*", "none:*"], ["none:*", "--json"]):
         status, printed, told = call("list", *words)
@@ -435,7 +434,7 @@ def test_watch_refuses_what_is_no_interval(interval: str) -> None:
 
 
 def test_watch_clears_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a terminal each table takes the place of the one before."""
+    """A watched list clears the screen between its tables on a terminal only."""
 
     class Screen(io.StringIO):
         def isatty(self) -> bool:
@@ -464,7 +463,7 @@ def test_reader_that_stops_early(args: list[str]) -> None:
         stdout=writer,
         stderr=subprocess.PIPE,
         env=environment,
-        timeout=PATIENCE,
+        timeout=STARTUP_PATIENCE,
     )
     os.close(writer)
     assert (done.returncode, done.stderr) == (141, b"")
@@ -521,7 +520,7 @@ def test_unknown_provider() -> None:
 )
 def test_options_may_stand_after_the_subcommand() -> None:
     """Wherever it stands, an option counts; the second one if there are two."""
-    take_from(get_provider("shop"), configure("job"))
+    take(configure("job"), get_provider("shop"))
     assert "job" in run("list", "--provider", "shop")
     assert "job" in run("--provider", "default", "list", "--provider", "shop")
     assert "job" in run("--provider", "shop", "list", "--verbosity", "2")
@@ -540,7 +539,7 @@ def test_settings_after_the_subcommand() -> None:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=STARTUP_PATIENCE,
     )
     assert done.returncode == 2
     assert "There is no lock provider 'gone'" in done.stderr

@@ -23,7 +23,7 @@ from tests.support.commands import call, run
 from tests.support.jobs import only_jobs_of, unimported_jobs
 from tests.support.lateness import be_overdue
 from tests.support.locks import MINUTE, add_run, end_run, expire, pause, take
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import NEVER_SECONDS
 
 pytestmark = pytest.mark.django_db
 
@@ -54,7 +54,11 @@ def test_running_lock() -> None:
 
 
 def test_running_run_has_its_duration_so_far() -> None:
-    """It stands above the last runs, and programs get it in seconds."""
+    """
+    A running run stands above the last runs, with its duration so far.
+
+    The JSON output has that duration in seconds.
+    """
     add_run("job")
     take("job")
     LockRecord.objects.update(locked_at=DatabaseNow() - 2 * MINUTE)
@@ -63,10 +67,10 @@ def test_running_run_has_its_duration_so_far() -> None:
     assert "succeeded" in ended
     shown = json.loads(run("show", "job", "--json"))
     assert [each["outcome"] for each in shown["runs"]] == ["running", "succeeded"]
-    assert 120 <= shown["runs"][0]["duration"] < 120 + PATIENCE
-    assert 120 <= shown["running_for"] < 120 + PATIENCE
+    assert 120 <= shown["runs"][0]["duration"] < 120 + NEVER_SECONDS
+    assert 120 <= shown["running_for"] < 120 + NEVER_SECONDS
     [listed] = json.loads(run("list", "--json"))
-    assert 120 <= listed["running_for"] < 120 + PATIENCE
+    assert 120 <= listed["running_for"] < 120 + NEVER_SECONDS
 
 
 def test_run_that_ends_meanwhile_is_shown_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +93,11 @@ def test_lock_that_another_program_holds_has_no_run() -> None:
 
 @pytest.mark.each_store
 def test_several_locks_by_names_and_patterns() -> None:
-    """One stands below the other; programs get a list unless they give one name."""
+    """
+    ``show`` prints several locks below each other.
+
+    The JSON output is a list unless the argument is one exact name.
+    """
     for name in ("billing.mail", "billing.charge", "nightly"):
         take(name).release()
     shown = run("show", "billing.*")
@@ -122,7 +130,11 @@ def test_name_that_looks_like_a_pattern() -> None:
     ],
 )
 def test_pattern_without_a_lock(words: list[str], wrong: str) -> None:
-    """It is the same error as for a name, also beside a name that is known."""
+    """
+    ``show`` refuses a pattern without a lock, just like an unknown name.
+
+    A known name beside the pattern does not change that.
+    """
     take("nightly").release()
     status, printed, complaint = call("show", *words)
     assert (status, printed) == (4, "")
@@ -164,7 +176,7 @@ def test_run_whose_begin_is_not_known() -> None:
 
 
 def test_job_tells_what_it_is_for() -> None:
-    """And where it is written what to do if it fails."""
+    """``show`` prints the description and the runbook of a job."""
     take("job")
     take("unknown")
     wiki = "https://wiki.example.com/job"
@@ -179,7 +191,7 @@ def test_job_tells_what_it_is_for() -> None:
 
 
 def test_show_imports_no_job() -> None:
-    """It describes a job only if its module is imported already."""
+    """``show`` describes a job only if the job's module is imported already."""
     take("packages.nightly")
     with unimported_jobs() as imported:
         assert "About" not in facts("packages.nightly")
@@ -256,13 +268,13 @@ def test_last_runs_are_shown_without_the_name() -> None:
 
 
 def test_lock_without_runs() -> None:
-    """It is said that there are none."""
+    """``show`` says that the history has no run of a lock."""
     pause("job")
     assert run("show", "job").endswith("\n\nThe history has no run of it.\n")
 
 
 def test_open_run_is_not_denied() -> None:
-    """Its lease is over, so it is no running run; the holder stands above."""
+    """``show`` lists no running run of an expired lock, but names its holder."""
     lock = take("job")
     expire("job")
     shown = run("show", "job")
@@ -282,7 +294,7 @@ def test_open_run_that_no_other_line_names() -> None:
 
 @override_settings(SHEDLOCK_PROVIDERS=IN_MEMORY)
 def test_provider_without_history() -> None:
-    """Of a lock in memory there are no runs to tell of."""
+    """``show`` does not mention runs if the provider has no history."""
     pause("job")
     assert "runs" not in run("show", "job")
 

@@ -106,7 +106,7 @@ def test_narrow_table_fits_a_terminal(call: str) -> None:
 @pytest.mark.usefixtures("crowd")
 @pytest.mark.parametrize("call", ["list", "history"])
 def test_wide_table_cuts_nothing(call: str) -> None:
-    """It has all columns, and whole names, holders and instants."""
+    """A wide table has all columns, and whole names, holders and instants."""
     header, *lines = run(call, "--wide").splitlines()
     assert "LOCKED BY" in header
     for name in NAMES:
@@ -158,7 +158,7 @@ def test_no_colours_without_a_terminal(call: tuple[str, ...]) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_real_terminal(tmp_path: Path) -> None:
-    """It gets colours, and the same columns however wide it is."""
+    """A terminal gets colours, and the same wide columns at any width."""
     take(NAMES[0])
     environment = InterpreterRunner(tmp_path).environment
     command = [sys.executable, "-m", "django", "shedlock", "list"]

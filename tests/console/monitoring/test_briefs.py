@@ -103,7 +103,11 @@ def hostile(key: str, value: object) -> object:
 
 @pytest.mark.parametrize("kind", Kind)
 def test_each_kind_has_a_brief_on_one_line(kind: Kind) -> None:
-    """It is complete, and has no full stop; its instant has a zone."""
+    """
+    Each kind has a complete brief on one line, without a full stop.
+
+    The brief's instant has a time zone.
+    """
     brief = brief_of(kind, PARAMS[kind])
     assert brief.meaning
     assert brief.meaning.splitlines() == [brief.meaning]
@@ -154,7 +158,7 @@ def test_values_are_shown_as_they_are(
 
 @pytest.mark.parametrize("kind", Kind)
 def test_instants_of_stores_without_zones_become_aware(kind: Kind) -> None:
-    """Without USE_TZ a store's instants have no zone; the reader needs one."""
+    """A brief's instant has a time zone even if the store's instants have none."""
     naive = {
         key: make_naive(value) if isinstance(value, datetime) else value
         for key, value in PARAMS[kind].items()
@@ -363,7 +367,11 @@ HEADLINES: dict[Kind, tuple[str, str]] = {
 
 @pytest.mark.parametrize("kind", Kind)
 def test_headline_counts_the_findings_of_each_kind(kind: Kind) -> None:
-    """One finding and several have their own words; that there are more has none."""
+    """
+    One finding and several findings of a kind have their own headlines.
+
+    The note that there are more findings has none.
+    """
     assert (counted(kind, 1), counted(kind, 2)) == HEADLINES[kind]
 
 
@@ -376,7 +384,7 @@ def found_in(name: str = "job") -> Finding:
 @pytest.mark.django_db
 @pytest.mark.parametrize("outcome", [RunOutcome.FAILED, RunOutcome.TIMED_OUT])
 def test_brief_of_a_run_that_failed(outcome: RunOutcome) -> None:
-    """It says when the run ended, in which process, and what it raised."""
+    """A failed run's brief says when it ended, in which process, and why."""
     run = end_run("job", outcome, exception_type="shop.errors.CardDeclined")
     ended_at = LockRecord.objects.get().ended_at
     assert ended_at is not None
@@ -389,7 +397,7 @@ def test_brief_of_a_run_that_failed(outcome: RunOutcome) -> None:
 
 @pytest.mark.django_db
 def test_brief_of_an_expired_lock() -> None:
-    """It says when the lease ended, and whose it was."""
+    """An expired lock's brief says when the lease ended, and whose it was."""
     lock = take("job")
     expire("job")
     brief = found_in().brief
@@ -407,7 +415,7 @@ def test_brief_of_a_lock_that_another_service_acquired() -> None:
 
 @pytest.mark.django_db
 def test_brief_of_a_long_run() -> None:
-    """It says when the lock was acquired, and how long the job usually takes."""
+    """A long run's brief says when it began, and how long the job usually takes."""
     end_run("job", duration=timedelta(seconds=1))
     lock = take("job")
     LockRecord.objects.update(locked_at=DatabaseNow() - 2 * MINUTE)
@@ -421,7 +429,7 @@ def test_brief_of_a_long_run() -> None:
 
 @pytest.mark.django_db
 def test_brief_of_a_pause_without_an_end() -> None:
-    """It says when the job was paused, by whom, and why."""
+    """An endless pause's brief says since when the job is paused, by whom, and why."""
     pause("job", lasting=FOREVER)
     moved = {each: F(each) - 2 * DAY for each in ("locked_at", "lock_until")}
     LockRecord.objects.update(**moved)
@@ -434,7 +442,7 @@ def test_brief_of_a_pause_without_an_end() -> None:
 
 @pytest.mark.django_db
 def test_brief_of_an_overdue_job() -> None:
-    """It says since which tick."""
+    """An overdue job's brief says since which tick the job is overdue."""
     take("job").release()
     since = be_overdue("job")
     assert found_in().brief == Brief(since, "", "no run has begun")
@@ -442,7 +450,11 @@ def test_brief_of_an_overdue_job() -> None:
 
 @pytest.mark.django_db
 def test_brief_of_a_run_that_lost_its_lock() -> None:
-    """It names the run beside which the job ran, once the history knows it."""
+    """
+    The brief of a run that lost its lock names the overlapping run.
+
+    Before the history has that run, the brief says that the job may have run twice.
+    """
     lost = end_run("job", RunOutcome.LOST, started=DatabaseNow() - 2 * MINUTE)
     lost_at = LockRecord.objects.get().lost_at
     assert lost_at is not None
@@ -454,7 +466,7 @@ def test_brief_of_a_run_that_lost_its_lock() -> None:
 
 @pytest.mark.django_db
 def test_brief_of_ticks_that_were_passed_over() -> None:
-    """It says since when, and how many."""
+    """The brief of passed-over ticks says since when, and how many."""
     take("job").release()
     newest = next(EVERY.ticks_until(datetime.now(UTC)))
     *_, first, former = islice(EVERY.ticks_until(newest), 5)
@@ -469,7 +481,7 @@ def test_brief_of_ticks_that_were_passed_over() -> None:
 
 @pytest.mark.django_db
 def test_brief_of_a_request() -> None:
-    """It says who asked for the run, and when."""
+    """A request's brief says who asked for the run, and when."""
     take("job").release()
     get_provider().request_run("job", "ada", "a customer waits")
     moved = ("asked_at", "locked_at", "lock_until", "released_at")
@@ -482,7 +494,11 @@ def test_brief_of_a_request() -> None:
 
 @pytest.mark.django_db
 def test_brief_of_a_record_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says no more than that: why stands in the sentence."""
+    """
+    The brief of an unreadable record has no details.
+
+    The finding's sentence says why the record can't be read.
+    """
     take("job")
     make_record_unreadable(monkeypatch, "job")
     assert found_in().brief == Brief(None, "", "its record can't be read")
@@ -490,7 +506,7 @@ def test_brief_of_a_record_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.django_db
 def test_brief_of_a_run_that_the_history_lacks() -> None:
-    """It says when the history could not be written."""
+    """The brief of an unrecorded run says when the history could not be written."""
     execute(lambda: None, "job")
     get_provider().note_unrecorded("job")
     since = LockRecord.objects.get().unrecorded_at
@@ -501,7 +517,7 @@ def test_brief_of_a_run_that_the_history_lacks() -> None:
 @pytest.mark.django_db
 @override_settings(SHEDLOCK_HISTORY_RETENTION="1d")
 def test_briefs_of_a_store() -> None:
-    """They have no process, and most of them no instant."""
+    """A store's briefs have no process, and most of them have no instant."""
     error = OperationalError("connection to server at\n\t10.0.0.1 failed.")
     meaning = "no job can run: connection to server at 10.0.0.1 failed"
     assert unreachable("default", error).brief == Brief(None, "", meaning)

@@ -43,7 +43,6 @@ from tests.support.locks import (
     pause,
     status_of,
     take,
-    take_from,
 )
 from tests.support.private_connections import counted_statements
 from tests.support.records import counted_records, make_record_unreadable
@@ -124,7 +123,11 @@ def test_pause_without_an_end_is_found_after_a_day() -> None:
 
 @pytest.mark.parametrize("outcome", BAD)
 def test_no_finding_of_a_paused_job_says_trigger(outcome: RunOutcome) -> None:
-    """It would refuse to run it; what helps is to resume the job."""
+    """
+    No finding of a paused job advises a trigger.
+
+    A trigger is refused during a pause: the operator resumes the job instead.
+    """
     end_run("job", outcome, exception_type="ValueError")
     pause_for(2 * DAY)
     be_overdue("job")
@@ -193,7 +196,7 @@ def test_findings_of_some_locks() -> None:
 
 
 def test_attention_has_a_limit() -> None:
-    """It keeps the most urgent locks, and tells that there may be more."""
+    """A limited search keeps the most urgent locks, and says if there may be more."""
     incident()
     for limit in range(1, len(INCIDENT)):
         found = SEARCH.attention(get_provider(), limit)
@@ -242,7 +245,7 @@ def told_of(name: str = "job") -> list[tuple[str, str, str]]:
 def test_findings_need_no_history(
     settings: Any, setting: bool, history: bool | None
 ) -> None:
-    """They are the same with the history off, for all jobs or for one."""
+    """Findings are the same with the history off, for all jobs or for one."""
     settings.SHEDLOCK_HISTORY = setting
     for _ in range(2):
         with pytest.raises(Broken):
@@ -306,7 +309,7 @@ def test_old_losses_and_gaps_are_not_read(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.each_store
 def test_run_that_could_not_be_recorded_is_found() -> None:
-    """It is a finding until a later run is over."""
+    """A run that could not be recorded is a finding until a later run is over."""
     execute(lambda: None, "job")
     provider = get_provider()
     provider.note_unrecorded("job")
@@ -368,7 +371,11 @@ def test_expired_run_is_found_though_another_service_has_the_lock() -> None:
 
 @override_settings(SHEDLOCK_GRACE="5m")
 def test_catch_up_is_advised_when_it_would_run_the_job() -> None:
-    """It knows SHEDLOCK_GRACE alone, whatever `check --grace` says."""
+    """
+    A finding advises a catch-up only if SHEDLOCK_GRACE lets it run the job.
+
+    ``check --grace`` does not change that.
+    """
     execute(lambda: None, "job", schedule="every 1m")
     for ago, command in (
         (3 * MINUTE, "show job --grace 1m"),
@@ -422,7 +429,7 @@ def test_few_statements_find_everything(failures: int) -> None:
 
 @pytest.mark.each_store
 def test_paused_job_is_no_finding() -> None:
-    """It is held by an operator: neither overdue, nor running, nor a dead worker's."""
+    """A paused job is found neither as overdue, nor as too long, nor as abandoned."""
     take("job").release()
     be_overdue("job")
     pause("job")
@@ -494,7 +501,11 @@ def test_history_that_is_never_pruned() -> None:
 
 
 def test_old_run_is_no_finding_if_the_history_has_a_retention() -> None:
-    """It is pruned after some of the writes."""
+    """
+    An old run is no finding if the history has a retention.
+
+    Some of the writes prune such a history.
+    """
     end_at(end_run("job"), 999 * DAY)
     assert list(SEARCH.findings(get_provider())) == []
 
@@ -515,7 +526,7 @@ def run_by_operator() -> None:
     """Run the job for its newest tick, whether it ran or not."""
     start = Start(Trigger.OPERATOR)
     wanted = LockConfiguration("job", MINUTE, schedule=EVERY, start=start)
-    assert take_from(get_provider(), wanted).release()
+    assert take(wanted).release()
 
 
 def begin(before: int, *, schedule: Schedule = EVERY, name: str = "job") -> datetime:
@@ -533,7 +544,7 @@ def begin(before: int, *, schedule: Schedule = EVERY, name: str = "job") -> date
 
 @pytest.mark.parametrize(("before", "count"), [(2, "1"), (4, "3"), (200, "100+")])
 def test_ticks_that_were_passed_over_are_found(before: int, count: str) -> None:
-    """They never began, though a later one ran: somebody should know."""
+    """Ticks that never began are found, even though a later tick ran."""
     newest = begin(before)
     [found] = SEARCH.attention(get_provider()).findings["job"]
     assert (found.kind, found.command) == (
@@ -551,7 +562,7 @@ def test_ticks_that_were_passed_over_are_found(before: int, count: str) -> None:
 
 @pytest.mark.parametrize("before", [0, 1])
 def test_tick_after_the_former_one_passes_over_nothing(before: int) -> None:
-    """Nor does a second run for the same tick."""
+    """Neither a run for the next tick nor a second run for a tick is a finding."""
     begin(before)
     assert SEARCH.attention(get_provider()).findings == {}
 
@@ -574,7 +585,7 @@ def test_acquisition_after_a_while_has_passed_over_ticks() -> None:
 
 
 def test_ticks_in_a_pause_are_not_passed_over() -> None:
-    """Neither during the pause, nor by the first run after it."""
+    """Neither a pause nor the first run after it passes over any ticks."""
     newest = begin(3)
     provider = get_provider()
     pause("job")
@@ -614,7 +625,7 @@ def test_failed_run_may_have_passed_over_ticks_too(outcome: RunOutcome) -> None:
 
 
 def test_database_leaves_out_records_that_passed_over_nothing() -> None:
-    """It knows by the ticks before and after, so only few records are read."""
+    """The database compares ticks, and reads only records that passed one over."""
     for number in range(5):
         begin(1, name=f"job {number}")
     begin(2, name="late")

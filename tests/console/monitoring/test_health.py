@@ -222,7 +222,11 @@ def test_staff_with_permission_sees_details() -> None:
 
 
 def test_every_provider_is_asked() -> None:
-    """One provider that fails is enough; a view may also ask for a single one."""
+    """
+    The health view asks every provider, and one that fails is enough.
+
+    A view may also ask a single provider.
+    """
     providers = {
         "broken": {"BACKEND": "no.such.provider"},
         "other": MEMORY_PROVIDERS["default"],
@@ -295,7 +299,7 @@ def test_own_view_asks_whether_a_check_fails() -> None:
 
 @pytest.mark.parametrize("providers", [{}, ["default"]])
 def test_settings_with_which_no_job_runs(providers: Any) -> None:
-    """They are not well either, and no error of the server."""
+    """Unusable provider settings are a finding, and no server error."""
     with override_settings(SHEDLOCK_PROVIDERS=providers):
         assert details() == [("unreachable", None)]
 
@@ -326,7 +330,7 @@ def test_list_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.each_store
 def test_bad_record_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It does not hide the others, and the answer is no error of the server."""
+    """An unreadable record is a finding, and does not hide the others."""
     stick("stuck")
     stick("broken")
     make_record_unreadable(monkeypatch)
@@ -355,7 +359,7 @@ class TestVerdicts:
         assert Client().get("/fresh").json()["status"] == "not ok"
 
     def test_verdict_ends(self) -> None:
-        """After that the store is asked again."""
+        """The store is asked again after a verdict's time is over."""
         assert Client().get("/brief").json()["status"] == "ok"
         stick()
 
@@ -372,7 +376,7 @@ class TestVerdicts:
         assert Client().get("/fewer").status_code == 200
 
     def test_cache_that_is_down(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Then each call checks the locks."""
+        """Each call checks the locks while the cache is down."""
         monkeypatch.setattr(LocMemCache, "get", refuse)
         monkeypatch.setattr(LocMemCache, "set", refuse)
         assert Client().get("/kept").status_code == 200

@@ -70,7 +70,11 @@ def told() -> str:
 
 
 def test_living_worker_of_a_released_lock() -> None:
-    """It is never called dead: who released it is told, and that it may still run."""
+    """
+    The worker of a released lock is never reported as dead while it lives.
+
+    The finding has the reason of the release, and says that the job may still run.
+    """
     with worker(live_on) as living:
         locked_by = living.heard()
         process = locked_by.rpartition(":")[0]
@@ -157,7 +161,7 @@ def lose_without_a_store(parent: Parent) -> None:
 
 @pytest.mark.each_store
 def test_heartbeat_writes_the_loss() -> None:
-    """Also that of a body which never asks."""
+    """The heartbeat records a loss even if the body never asks about its lock."""
     with hold("job", lock_at_most_for=LEASE, keep_alive=True) as lock:
         end_lease(lock)
         beat_now(lock)
@@ -190,7 +194,11 @@ def run_through(parent: Parent) -> None:
 
 
 def test_overlap_is_told_though_the_other_run_succeeded() -> None:
-    """That is what a lock is against: neither success hides it for a day."""
+    """
+    An overlap is reported for a day, even if both runs have succeeded.
+
+    A lock is there to prevent an overlap.
+    """
     overlap()
     execute(lambda: None, "job")
     checked = told()
@@ -206,7 +214,7 @@ def test_overlap_is_told_though_the_other_run_succeeded() -> None:
 
 
 def test_old_loss_is_told_until_a_run_succeeds() -> None:
-    """As any bad end is."""
+    """An old loss of a lock is reported until a later run succeeds."""
     end_run("job", RunOutcome.LOST)
     long_ago = DatabaseNow() - 9 * DAY
     LockRecord.objects.update(ended_at=long_ago, lost_at=long_ago)

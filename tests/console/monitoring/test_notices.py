@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import multiprocessing.synchronize
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from multiprocessing.synchronize import Barrier
 from typing import Any
 
 import pytest
@@ -32,12 +32,10 @@ from django_shedlock.console.monitoring.search import (
 from tests.console.admin.test_missing_history import without
 from tests.support.commands import call
 from tests.support.notices import pass_time, told
-from tests.support.processes import Parent, context, workers
-from tests.support.waiting import PATIENCE
+from tests.support.processes import Parent, race
 
 pytestmark = pytest.mark.django_db
 
-Barrier = multiprocessing.synchronize.Barrier
 HOSTS = 4
 MINUTE = timedelta(minutes=1)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -99,7 +97,11 @@ def test_finding_that_stays_is_repeated_daily() -> None:
 
 @pytest.mark.each_store
 def test_notices_of_a_reader_that_is_asked_no_more_are_pruned() -> None:
-    """Those of readers that are still asked are told daily, and so are young."""
+    """
+    Notices of a reader that is no longer asked are pruned.
+
+    Readers that are still asked get news daily, so their notices are young.
+    """
     tell(found("job"), reader="gone")
     pass_time(31 * DAY)
     tell(found("job"))
@@ -113,7 +115,12 @@ def test_notices_of_a_reader_that_is_asked_no_more_are_pruned() -> None:
 
 
 def test_notices_of_a_reader_that_is_still_asked_are_kept() -> None:
-    """It is not told daily of what is acknowledged, but when that ends."""
+    """
+    Notices of a reader that is still asked are kept.
+
+    The reader gets no daily news of an acknowledged finding, but gets news when the
+    acknowledgement ends.
+    """
     tell(found("job"))
     tell(found("job", acknowledged=KNOWN))
     pass_time(29 * DAY)
@@ -172,7 +179,11 @@ def test_acknowledged_finding_recovers() -> None:
 
 
 def test_finding_that_was_acknowledged_before_anybody_was_told() -> None:
-    """It is no news; what somebody knew of need not recover either."""
+    """
+    A finding that was acknowledged before any notice is no news.
+
+    The end of such a finding is no news either.
+    """
     assert tell(found("job", acknowledged=KNOWN)) == []
     pass_time(HOUR)
     assert tell() == []
@@ -180,7 +191,11 @@ def test_finding_that_was_acknowledged_before_anybody_was_told() -> None:
 
 
 def test_folded_finding_neither_is_news_nor_recovers() -> None:
-    """Its cause is told instead; what was told of the job before is still true."""
+    """
+    A folded finding is neither news nor a recovery.
+
+    Its cause is reported instead, and an earlier notice of the job is still true.
+    """
     tell(found("first", Kind.OVERDUE))
     folded = [found(name, Kind.OVERDUE, is_folded=True) for name in ("first", "b")]
     assert tell(found(None, Kind.SILENT), *folded) == [(NEW, None)]
@@ -265,7 +280,11 @@ def test_news_that_cannot_be_noted_are_told_again(
 
 
 def test_finding_that_gives_way_to_another_is_no_recovery() -> None:
-    """As when the lease of a job that hangs ends: nothing is well again."""
+    """
+    A finding that gives way to another one is no recovery.
+
+    For example, a hung job's lease ends: nothing is well again.
+    """
     tell(found("job", Kind.LONG))
     assert tell(found("job", Kind.EXPIRED)) == [(NEW, "job")]
     pass_time(HOUR)
@@ -286,7 +305,11 @@ def test_finding_that_is_only_old_is_no_recovery(kind: Kind) -> None:
 
 
 def test_two_findings_of_a_kind_in_one_lock() -> None:
-    """Both workers may have lost it: each is told once, and none takes turns."""
+    """
+    Two findings of one kind in one lock are each reported once.
+
+    Two workers may both have lost the lock.
+    """
     both = found("job", Kind.LOST, "a"), found("job", Kind.LOST, "b")
     assert tell(*both) == [(NEW, "job"), (NEW, "job")]
     for _ in range(4):
@@ -322,7 +345,11 @@ def test_many_hosts_with_wrong_clocks_are_told_once_a_day() -> None:
 
 
 def test_wrong_clock_of_hosts_that_are_gone_has_an_end() -> None:
-    """In a cluster each check may come from a host of its own."""
+    """
+    The wrong clock of a host that is gone has recovered after two days.
+
+    In a cluster each check may come from another host.
+    """
     news = []
     for hour in range(50):
         news += tell(clock_of(f"pod-{hour}"))
@@ -337,7 +364,11 @@ def test_wrong_clock_of_hosts_that_are_gone_has_an_end() -> None:
 
 
 def test_acknowledged_finding_that_takes_the_place_of_another_is_told() -> None:
-    """Otherwise nothing would end the alarm that the reader knows."""
+    """
+    An acknowledged finding that replaces a reported one is reported.
+
+    Otherwise nothing would end the alarm that the reader knows.
+    """
     tell(found("job", Kind.LONG))
     known = found("job", Kind.EXPIRED, acknowledged=KNOWN)
     assert tell(known, found("other", Kind.EXPIRED, acknowledged=KNOWN)) == [
@@ -372,7 +403,7 @@ def test_finding_that_is_back_while_its_end_is_told() -> None:
 
 
 def test_finding_that_is_gone_while_it_is_told() -> None:
-    """It is not told again for that."""
+    """A finding that is gone while it is reported is not reported again."""
     tell(found("job"))
     pass_time(DAY)
     with news_for("mail", SEARCH, ["default"], [found("job")]) as news:
@@ -396,7 +427,7 @@ def test_incomplete_search_ends_nothing(kind: Kind) -> None:
 def test_host_that_read_before_another_one_told(
     monkeypatch: pytest.MonkeyPatch, finding: Finding | None
 ) -> None:
-    """It tells nothing, since the rows are not those that it has read."""
+    """A host with an outdated read of the notices reports nothing."""
     findings = [] if finding is None else [finding]
     read = partial(notices._rows_of, "default", "mail", "default")
     if finding is None:
@@ -514,7 +545,11 @@ def test_outage_that_nobody_was_told_of_has_no_end(clock: Clock) -> None:
 def test_store_that_comes_and_goes_is_told_once(
     monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
-    """It is back when it has answered for ten minutes."""
+    """
+    A store that comes and goes is reported once.
+
+    The store has recovered when it has answered for ten minutes.
+    """
     assert tell_while_down(monkeypatch) == [(NEW, None)]
     for _ in range(3):
         assert tell() == []
@@ -585,7 +620,11 @@ def test_recovery_is_told_though_ticks_were_passed_over() -> None:
 
 
 def test_fact_that_another_host_began_to_tell_replaces_the_one_before() -> None:
-    """So its recovery is told once, for both."""
+    """
+    A fact that a dead host began to report replaces the fact before it.
+
+    The recovery is reported once for both facts.
+    """
     tell(found("job"))
     pass_time(HOUR)
     second = found("job", run="2")
@@ -615,7 +654,7 @@ def test_broken_cache_keeps_nothing_untold(monkeypatch: pytest.MonkeyPatch) -> N
 def test_cache_that_fails_keeps_nothing_claimed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One fact that can't be forgotten keeps no other."""
+    """A claim that the cache can't delete does not keep the other claims."""
     refused: list[str] = []
 
     def refuse_first(method: Any, key: str, *args: Any) -> Any:
@@ -636,26 +675,20 @@ def test_cache_that_fails_keeps_nothing_claimed(
         assert tell(*both) == [(NEW, "job")]
 
 
-def tell_at_once(parent: Parent, barrier: Barrier) -> tuple[int, int]:
-    """Tell as other hosts do at once: what is new, then what has recovered."""
-    barrier.wait(PATIENCE)
-    new = tell(found("job"))
-    parent.say(len(new))
-    parent.wait()
-    barrier.wait(PATIENCE)
-    return len(new), len(tell())
+def tell_at_once(parent: Parent, barrier: Barrier, *names: str) -> int:
+    """Report problems of these locks as other hosts do at once; return how many."""
+    barrier.wait()
+    return len(tell(*map(found, names)))
 
 
 @pytest.mark.django_db(transaction=True)
 def test_hosts_that_tell_at_once_tell_once() -> None:
-    """One INSERT decides who tells what is new, and one UPDATE who tells its end."""
-    barrier = context.Barrier(HOSTS)
-    with workers(HOSTS, tell_at_once, barrier) as hosts:
-        assert sum(host.heard() for host in hosts) == 1
-        tell()
-        pass_time(HOUR)
-        for host in hosts:
-            host.send(None)
-        results = [host.result() for host in hosts]
-    assert sum(new for new, _ in results) == 1
-    assert sum(recovered for _, recovered in results) == 1
+    """
+    Only one of several hosts reports a new finding, and only one its end.
+
+    One INSERT and one UPDATE decide which host reports.
+    """
+    assert sum(race(HOSTS, tell_at_once, "job")) == 1
+    tell()
+    pass_time(HOUR)
+    assert sum(race(HOSTS, tell_at_once)) == 1

@@ -34,7 +34,7 @@ def said(kind: Kind, lock: str | None = "job", fact: str = "") -> str:
 
 
 def test_job_that_succeeded() -> None:
-    """It says when, and that nobody holds the lock."""
+    """A recovery says when the job succeeded, and that nobody holds the lock."""
     execute(lambda: None, "job")
     ended_at = local_text(LockRecord.objects.get().ended_at)
     assert said(Kind.FAILED) == (
@@ -44,7 +44,7 @@ def test_job_that_succeeded() -> None:
 
 
 def test_job_that_failed_again() -> None:
-    """Whatever is over: how its last run ended stands there."""
+    """A recovery says how the last run ended, even if that run failed."""
     execute(lambda: None, "job")
     end_run("job", RunOutcome.FAILED)
     text = said(Kind.OVERDUE)
@@ -74,7 +74,11 @@ def test_job_that_runs_again() -> None:
 
 
 def test_long_run_whose_lease_ended() -> None:
-    """It is no longer long, but nobody knows whether it has ended."""
+    """
+    The end of a long run's lease does not say that the run has ended.
+
+    The job may still be running.
+    """
     take("job")
     expire("job")
     text = said(Kind.LONG)

@@ -27,7 +27,6 @@ from tests.support.locks import (
     expire,
     status_of,
     take,
-    take_from,
 )
 from tests.support.private_connections import counted_statements
 
@@ -128,7 +127,7 @@ def test_message_is_read_by_the_key_of_the_run() -> None:
 
 @pytest.mark.django_db(databases=["default", "other"])
 def test_message_is_read_where_the_provider_keeps_its_runs() -> None:
-    """Neither the locks nor the runs of another database are ours."""
+    """Findings and messages come only from the database of their provider."""
     provider = DatabaseLockProvider("second", using="other")
     end_run("job", FAILED, using="other", provider="second", exception_message="there")
     end_run("job")
@@ -138,9 +137,9 @@ def test_message_is_read_where_the_provider_keeps_its_runs() -> None:
 
 
 def test_locks_without_a_history() -> None:
-    """Those in memory have findings too, without a message."""
+    """Locks in memory have findings as well, but without a message."""
     provider = MemoryLockProvider("local")
-    lock = take_from(provider, configure())
+    lock = take(configure(), provider)
     provider.release(lock, succeeded=False)
     [found] = SEARCH.of_locks(provider, ["job"])["job"]
     at = local_text(status_of(provider, "job").job.ended_at)
@@ -149,7 +148,11 @@ def test_locks_without_a_history() -> None:
 
 
 def test_unreadable_history_is_a_finding() -> None:
-    """It names the database; what the records say is found all the same."""
+    """
+    An unreadable history is a finding that names the database.
+
+    Findings that need only the records are reported all the same.
+    """
 
     def refuse(execute: Any, sql: str, *arguments: Any) -> Any:
         if "shedlock_run" in sql:

@@ -90,7 +90,7 @@ def found() -> list[Finding]:
 
 @pytest.mark.each_store
 def test_dead_cron_is_one_finding() -> None:
-    """It says since when, which host was the last one, and how many jobs wait."""
+    """A dead cron is one finding with its start, its last host, and the due jobs."""
     dead_cron()
     [silence] = found()
     last = LockRecord.objects.get(name="last")
@@ -135,14 +135,18 @@ def test_other_faults_stand_before_the_jobs_of_a_dead_cron() -> None:
 
 
 def test_failure_of_a_job_that_waits_is_told_as_well() -> None:
-    """It is another cause."""
+    """A job's failure is reported beside a silence, since it has another cause."""
     dead_cron(3)
     LockRecord.objects.filter(name="last").update(outcome=RunOutcome.FAILED.value)
     assert [each.kind for each in found()] == [Kind.SILENT, Kind.FAILED]
 
 
 def test_job_that_was_overdue_before_has_its_own_cause() -> None:
-    """Others were started after its tick."""
+    """
+    A job that was overdue before a silence is reported as well.
+
+    Other jobs were started after that job's tick.
+    """
     dead_cron(3)
     start("own", 3 * DAY)
     assert [(each.kind, each.lock) for each in found()] == [
@@ -178,7 +182,11 @@ def test_start_of_a_job_ends_the_silence() -> None:
 
 @pytest.mark.parametrize("why", ["off", "unwritten"])
 def test_start_ends_a_silence_without_a_history(settings: Any, why: str) -> None:
-    """Then only the records say that a scheduler works again."""
+    """
+    A start ends a silence even if no history records the start.
+
+    Then only the records say that a scheduler works again.
+    """
     settings.SHEDLOCK_HISTORY = why != "off"
     dead_cron(3)
     with news_for("mail", SEARCH, ["default"], SEARCH.verdict(["default"])) as news:
@@ -276,7 +284,11 @@ def test_run_by_hand_is_taken_for_a_start_without_a_history() -> None:
 
 
 def test_pauses_and_locks_without_a_schedule_are_no_starts() -> None:
-    """Nor is a beat's own lock: none of them shows that a scheduler works."""
+    """
+    Pauses, locks without a schedule, and a beat's own lock are no starts.
+
+    None of these shows that a scheduler works.
+    """
     dead_cron(3)
     pause("job 01")
     for name in ("click", CATCH_UP_LOCK, f"{BEAT_LOCK_PREFIX}web-1"):
@@ -289,7 +301,7 @@ def test_pauses_and_locks_without_a_schedule_are_no_starts() -> None:
 
 
 def test_jobs_that_no_host_ever_started() -> None:
-    """They were registered, as by a catch-up, and nothing followed."""
+    """Registered jobs that no host has ever started are a silence."""
     dead_cron(3)
     LockRecord.objects.update(locked_by="", last_run=None, outcome=None)
     [silence] = found()
@@ -300,7 +312,7 @@ def test_jobs_that_no_host_ever_started() -> None:
 
 
 def test_acknowledged_job_is_counted_as_well() -> None:
-    """It is due like the others, whoever knows of it."""
+    """An acknowledged job that is due counts in a silence like the others."""
     dead_cron(3)
     reason = ("--reason", "it moves")
     assert call("acknowledge", "last", *reason)[0] == 0
@@ -348,7 +360,7 @@ def test_too_many_pauses_to_know(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_check_folds_acknowledged_jobs_as_well() -> None:
-    """They are listed in the line of the silence."""
+    """``check`` folds acknowledged overdue jobs into the line of the silence."""
     dead_cron(3)
     for name in ("job 00", "job 01"):
         assert call("acknowledge", name, "--reason", "it moves")[0] == 0
@@ -366,7 +378,11 @@ def test_check_folds_acknowledged_jobs_as_well() -> None:
     "way", ["pause", "catch up", "one left", "trigger that was killed"]
 )
 def test_silence_has_not_recovered_before_a_scheduler_starts_a_job(way: str) -> None:
-    """Whatever makes its jobs no longer overdue: nobody is told that all is well."""
+    """
+    Only a start by a scheduler ends a silence.
+
+    A pause, a catch-up or a trigger makes jobs no longer overdue, but is no recovery.
+    """
     dead_cron(2)
 
     def tell() -> list[Change]:
@@ -396,7 +412,11 @@ def test_silence_has_not_recovered_before_a_scheduler_starts_a_job(way: str) -> 
 
 
 def test_catch_up_that_still_runs_or_was_killed_ends_no_silence() -> None:
-    """Its process has noted that it is a catch-up, before its jobs are in a history."""
+    """
+    A catch-up that still runs, or was killed, ends no silence.
+
+    The process notes that it catches up before its jobs are in a history.
+    """
     dead_cron(3)
     [before] = found()
     note_catch_up(get_provider())
@@ -425,7 +445,11 @@ def test_advice_names_the_provider() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_silence_costs_one_statement_more() -> None:
-    """It is sent only where several jobs wait to be begun: for the last starts."""
+    """
+    The search for a silence sends one more statement if several jobs are due.
+
+    The statement reads the last starts.
+    """
     dead_cron(1)
     with counted_statements() as one:
         SEARCH.attention(get_provider())

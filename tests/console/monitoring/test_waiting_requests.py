@@ -111,7 +111,11 @@ def test_request_that_has_expired_is_not_forgotten() -> None:
 
 
 def test_expired_request_of_a_job_that_ran_since_is_over() -> None:
-    """Whatever started it: the work was done. A pause is no run."""
+    """
+    An expired request is over if the job ran since, whatever started the run.
+
+    A pause is no run.
+    """
     ask(2 * HOUR)
     pause("job")
     assert [each.kind for each in found()] == [Kind.REQUEST]
@@ -131,7 +135,11 @@ def test_request_for_a_job_that_is_held_waits() -> None:
 
 
 def test_request_can_be_acknowledged() -> None:
-    """As any finding of a lock; the next request is another fact."""
+    """
+    A request can be acknowledged like any finding of a lock.
+
+    The next request is another fact.
+    """
     ask(10 * MINUTE)
     assert call("acknowledge", "job", "--reason", "the host is being mended")[0] == 0
     assert found() == []

@@ -98,7 +98,11 @@ def test_start_of_a_run_before_another_service_is_not_known() -> None:
 
 
 def test_lock_that_is_kept_has_no_open_run() -> None:
-    """Its release was recorded by the run itself."""
+    """
+    A lock that ``lock_at_least_for`` keeps has no open run.
+
+    The run itself has recorded the release of the lock.
+    """
     with hold("job", lock_at_least_for="1h"):
         pass
     assert ReleaseLock(spare_running=True).carry_out(action())
@@ -107,7 +111,7 @@ def test_lock_that_is_kept_has_no_open_run() -> None:
 
 @pytest.mark.parametrize("by", ["an acquisition", "a replaced pause"])
 def test_pause_writes_the_run_that_had_expired(by: str) -> None:
-    """It accounts for the run, and opens none of its own."""
+    """A pause records an expired run as abandoned, and opens no run of its own."""
     lock = take("job")
     expire("job")
     if by == "a replaced pause":
@@ -123,7 +127,7 @@ def test_pause_writes_the_run_that_had_expired(by: str) -> None:
 
 
 def test_pause_and_resume_are_no_runs() -> None:
-    """Of a job that did not run they leave nothing in the history."""
+    """A pause and a resume leave nothing in the history of a job that did not run."""
     take("job").release()
     LockRun.objects.all().delete()
     assert PauseJob().carry_out(action())

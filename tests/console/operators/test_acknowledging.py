@@ -81,7 +81,7 @@ def test_acknowledged_failure_is_silent_until_the_next_one() -> None:
 
 
 def test_acknowledgement_ends() -> None:
-    """With --for it is for so long at the most."""
+    """An acknowledgement with ``--for`` lasts no longer than the given time."""
     take("job").release()
     fail()
     acknowledge("--for", "2h")
@@ -188,7 +188,7 @@ def test_acknowledged_run_may_still_go_on(*, is_expired: bool) -> None:
 
 
 def test_expired_lock_whose_process_is_gone_can_be_caught_up() -> None:
-    """Then its overdue tick names the command that includes it."""
+    """An overdue job whose process is gone advises a release, then a catch-up."""
     lock = take("job")
     expire("job")
     be_overdue("job")
@@ -201,7 +201,11 @@ def test_expired_lock_whose_process_is_gone_can_be_caught_up() -> None:
 
 
 def test_acknowledged_overdue_job_stays_silent_at_its_next_tick() -> None:
-    """It is late since the same tick; a success, and then another lateness, is news."""
+    """
+    An acknowledged overdue job stays silent at its next tick.
+
+    Being late again after a success is news.
+    """
     take("job").release()
     LockRecord.objects.update(schedule="every 1m UTC", due_at=DatabaseNow() - HOUR)
     assert kinds() == [Kind.OVERDUE]
@@ -218,7 +222,11 @@ def test_acknowledged_overdue_job_stays_silent_at_its_next_tick() -> None:
 def test_finding_of_shorter_limits_can_be_looked_at_and_acknowledged(
     usual: float | None,
 ) -> None:
-    """As check --held-for 1m reports it; the admin has other limits."""
+    """
+    A finding of ``check --held-for 1m`` can be shown and acknowledged.
+
+    The default limits do not report that finding.
+    """
     lock = take("job")
     moved = {"locked_at": DatabaseNow() - 2 * MINUTE, "usual": usual}
     LockRecord.objects.update(**moved)
@@ -250,7 +258,11 @@ def test_process_that_is_counts_as_gone_is_not_warned_of() -> None:
 
 
 def test_release_of_an_expired_lock_says_that_its_process_is_gone() -> None:
-    """It needs no reason, and none is made up."""
+    """
+    The release of an expired lock notes that its process counts as gone.
+
+    The release needs no reason, and none is invented.
+    """
     lock = take("job")
     expire("job")
     assert call("release", "job", "--held-by", lock.locked_by)[0] == 0
@@ -412,7 +424,11 @@ def test_page_has_one_field_for_all_facts_of_a_lock() -> None:
 
 
 def test_page_asks_whether_the_process_is_gone() -> None:
-    """It has the switch where the run may still go on; only ticked it counts."""
+    """
+    The page asks whether the process is gone if the run may still go on.
+
+    Only a ticked box counts.
+    """
     client = operator(*ALL)
     lock = take("job")
     expire("job")

@@ -92,7 +92,7 @@ def test_log_tells_what_is_left_of_a_longer_lease(
 
 
 def test_running_job_is_spared_unless_meant(told: list[dict[str, Any]]) -> None:
-    """With ``spare_running`` only a lock is freed that lock_at_least_for keeps."""
+    """A release with ``spare_running`` does not free the lock of a running job."""
     take()
     assert not ReleaseLock(spare_running=True).carry_out(asked())
     assert told == []
@@ -129,7 +129,7 @@ def test_receiver_that_raises_breaks_nothing() -> None:
 
 @pytest.mark.parametrize("kind", ActionKind)
 def test_class_of_the_table_is_all_that_an_action_needs(kind: ActionKind) -> None:
-    """Its permission, its buttons and its word in the audit log come from there."""
+    """An action's class defines its permission, its buttons and its audit log label."""
     action = ACTIONS[kind]
     permissions = [
         f"{model._meta.app_label}.{name}"

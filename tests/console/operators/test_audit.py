@@ -34,7 +34,6 @@ from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.sql.fields import DatabaseNow
 from django_shedlock.testing import locked_in_memory
 from tests.support.commands import run
-from tests.support.draws import Drawn
 from tests.support.durations import rounded_up
 from tests.support.locks import expire, force_release, pause, state, status_of, take
 from tests.support.operators import statements
@@ -159,7 +158,7 @@ def test_store_that_failed_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_row_is_written_once() -> None:
-    """One INSERT, when the result is known."""
+    """An action writes its audit log row with one INSERT, when the result is known."""
     take("job")
     with CaptureQueriesContext(connection) as sent:
         assert ReleaseLock().carry_out(action())
@@ -186,7 +185,7 @@ def test_audit_log_that_fails_breaks_no_action(
 def test_provider_without_a_database_has_no_audit_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Of locks in memory there is only the line in the log."""
+    """The release of a lock in memory is only in the log, not in the audit log."""
     with locked_in_memory():
         take("job")
         assert ReleaseLock().carry_out(action())
@@ -249,7 +248,7 @@ class TestPause:
         )
 
     def test_running_job_is_not_paused(self) -> None:
-        """It is not stopped either."""
+        """A running job is neither paused nor stopped."""
         lock = take("job")
         answer = PauseJob().carry_out(action())
         assert answer.detail == (
@@ -262,7 +261,11 @@ class TestPause:
     def test_pause_waits_for_the_end_of_a_run(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Its first sleep ends the run here; then the lock is paused at once."""
+        """
+        A pause that waits begins as soon as the run has ended.
+
+        The first sleep of the pause ends the run here.
+        """
         lock = take("job")
         slept: list[float] = []
 
@@ -290,7 +293,7 @@ class TestPause:
 
     @pytest.mark.parametrize("is_endless", [True, False])
     def test_other_pause_replaces_it(self, *, is_endless: bool) -> None:
-        """With another reason, or another end."""
+        """A pause with another reason or another end replaces the one before."""
         PauseJob().carry_out(action())
         if is_endless:
             answer = PauseJob().carry_out(
@@ -353,7 +356,11 @@ class TestPause:
         assert state("job") is LockState.FREE
 
     def test_interrupted_wait_is_written(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """After Ctrl-C the audit log says what is true then."""
+        """
+        A wait that Ctrl-C interrupts is in the audit log as failed.
+
+        The row says that the job is still running.
+        """
 
         def sleep(seconds: float) -> None:
             raise KeyboardInterrupt
@@ -462,10 +469,10 @@ class TestPruning:
         drawn: float,
         is_left: bool,
     ) -> None:
-        """One action in fifty does it, unless rows are kept for ever."""
+        """One action in fifty prunes the audit log, unless rows are kept for ever."""
         settings.SHEDLOCK_HISTORY_RETENTION = setting
         monkeypatch.setattr(retention, "PRUNING_SHARE", 1 / 50)
-        monkeypatch.setattr(retention, "_system_random", Drawn(drawn))
+        monkeypatch.setattr(retention._system_random, "random", lambda: drawn)
         add_action("old")
         ReleaseLock(spare_running=True).carry_out(action("new"))
         names = LockAction.objects.order_by("pk").values_list("name", flat=True)
@@ -530,7 +537,11 @@ class TestPruning:
     def test_acknowledgement_that_is_over_is_deleted(
         self, columns: dict[str, Any]
     ) -> None:
-        """One whose time is over, or that failed, silences nothing."""
+        """
+        An acknowledgement that is over, or that failed, is deleted.
+
+        Such an acknowledgement silences nothing.
+        """
         add_action(facts="failed web-1:7:1", **columns)
         assert prune_actions("default", 30 * DAY) == 1
 

@@ -67,7 +67,7 @@ def only_row() -> LockAction:
 
 @pytest.mark.parametrize("losses", [1, 2])
 def test_release_is_recognised(to_server: Bridge, losses: int) -> None:
-    """Also if the reply to the second try is lost, the record shows that it is done."""
+    """A release is recognised as done even if the reply to a second try is lost."""
     take("job")
     to_server.lose_replies_to(updating(), losses)
     assert ReleaseLock().carry_out(action())
@@ -88,7 +88,7 @@ def test_extension_is_recognised(to_server: Bridge, losses: int) -> None:
 
 @pytest.mark.parametrize("losses", [1, 2])
 def test_pause_is_recognised(to_server: Bridge, losses: int) -> None:
-    """By its own identity."""
+    """A pause is recognised by its own identity after lost replies."""
     take("job").release()
     to_server.lose_replies_to(updating(), losses)
     assert PauseJob().carry_out(action())
@@ -109,7 +109,11 @@ def test_resume_is_recognised(to_server: Bridge, losses: int) -> None:
 
 @pytest.mark.parametrize("losses", [1, 2])
 def test_request_is_recognised(to_server: Bridge, losses: int) -> None:
-    """It is on the record, so the operator need not ask again."""
+    """
+    A request is recognised on the record after lost replies.
+
+    The operator need not ask again.
+    """
     with scheduled_jobs() as kept:
         assert kept.report  # registered as long as somebody knows it
         take("report").release()
@@ -208,7 +212,7 @@ def test_command_ends_with_1_if_nobody_knows(
 
 
 def test_admin_tells_what_happened(to_server: Bridge) -> None:
-    """Its page and its log have the true result."""
+    """The admin's page and log have the true result of a release after lost replies."""
     client = operator("view_lockrecord", "release_lockrecord")
     lock = take("job")
     to_server.lose_replies_to(updating(), 2)

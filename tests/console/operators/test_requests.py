@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
+from multiprocessing.synchronize import Barrier
 from typing import Any
 from unittest.mock import patch
 
@@ -59,8 +60,7 @@ from tests.support.durations import rounded_up
 from tests.support.jobs import DAILY, Jobs, make_late, only_jobs_of, ran, scheduled_jobs
 from tests.support.lateness import be_overdue
 from tests.support.locks import expire, force_release, pause, state, status_of, take
-from tests.support.processes import Parent, context, workers
-from tests.support.waiting import PATIENCE
+from tests.support.processes import Parent, race
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -170,7 +170,7 @@ def test_audit_log_is_written_once() -> None:
 
 
 def test_job_without_a_schedule_is_run() -> None:
-    """Its lock needs no tick, and has no record before the request."""
+    """A requested job runs even if it has no schedule and no earlier record."""
 
     @scheduler_lock("by hand")
     def by_hand() -> None:
@@ -196,7 +196,11 @@ def test_failure_is_told() -> None:
 
 
 def test_nothing_starts_after_a_signal() -> None:
-    """Its handler raises SystemExit in the job that runs, and the process ends."""
+    """
+    No further request is carried out after SystemExit in a requested job.
+
+    A signal's handler raises SystemExit in the running job.
+    """
 
     @scheduler_lock("ended")
     def end() -> None:
@@ -240,7 +244,7 @@ def test_oldest_request_comes_first() -> None:
 def test_request_waits_while_the_lock_is_held(
     holder: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is carried out as soon as nobody holds the lock, nor may still run the job."""
+    """A request waits while the lock is held, or while its job may still run."""
     ask()
     if holder == "a run":
         take("report")
@@ -339,7 +343,7 @@ def test_faster_host_leaves_nothing_to_run(
 
 
 def test_slower_host_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For a lock that another host has acquired for the request a host never waits."""
+    """A host never waits for a lock that another host acquired for the request."""
 
     @scheduler_lock("patient", wait="1h")
     def patient() -> None:
@@ -355,8 +359,7 @@ def take_for_request(name: str) -> None:
     """Let another host have acquired the lock for its request."""
     status = status_of(get_provider(), name)
     start = Start(Trigger.OPERATOR, request=requests.asked_at(status))
-    lock = Lock(get_provider(), LockConfiguration(name, MINUTE, start=start))
-    assert get_provider().acquire(lock) is None
+    take(LockConfiguration(name, MINUTE, start=start))
 
 
 @pytest.mark.parametrize("name", ["report", "tidy"])
@@ -436,7 +439,11 @@ def test_app_may_give_a_job_its_arguments(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_job_that_cannot_begin_is_tried_once(caplog: pytest.LogCaptureFixture) -> None:
-    """Its request is closed, so no beat tries it again every few seconds."""
+    """
+    A requested job that cannot begin is tried once.
+
+    The request is closed, so no beat tries it again every few seconds.
+    """
     ask()
 
     def refuse(*args: Any, **options: Any) -> bool:
@@ -490,7 +497,11 @@ def test_second_request_is_refused() -> None:
 
 
 def test_expired_request_is_not_carried_out(caplog: pytest.LogCaptureFixture) -> None:
-    """It stays for a day, so who asked learns of it; then it goes with a line."""
+    """
+    An expired request is not carried out, but is a finding for a day.
+
+    Then the request is deleted, and one line is logged.
+    """
     ask()
     let_it_wait(REQUEST_LIFETIME)
     assert carry_out() == []
@@ -519,7 +530,7 @@ def test_request_is_open_until_its_last_minute() -> None:
 
 
 def test_next_request_takes_the_place_of_an_expired_one() -> None:
-    """It does not keep anybody from asking again."""
+    """An expired request does not keep anybody from asking again."""
     ask()
     let_it_wait(DAY)
     assert ask(operator="bob").result is ActionResult.REQUESTED
@@ -569,7 +580,7 @@ def test_acquisition_since_is_told(jobs: Jobs) -> None:
 
 
 def test_unknown_job_is_left_to_other_hosts() -> None:
-    """Its request stays open."""
+    """A request for a job that this host does not know stays open."""
     ask()
     with only_jobs_of():
         assert carry_out() == []
@@ -598,7 +609,11 @@ def test_request_that_waits_is_reported(hold: Callable[[str], Lock]) -> None:
 
 
 def test_request_that_waits_for_an_expired_lock_is_reported() -> None:
-    """Its last run may still go on, so a dry run does not announce another one."""
+    """
+    A request that waits for an expired lock is reported.
+
+    The last run may still go on, so a dry run does not announce another one.
+    """
     lock = take("report")
     expire("report")
     get_provider().request_run("report", "ada", "at once")
@@ -644,7 +659,7 @@ def test_unprintable_operator_is_written() -> None:
 
 @pytest.mark.each_store
 def test_nothing_is_carried_out_without_locks() -> None:
-    """With the locks off a request waits."""
+    """A request waits while SHEDLOCK_ENABLED is False."""
     ask()
     with override_settings(SHEDLOCK_ENABLED=False):
         assert carry_out() == []
@@ -691,7 +706,7 @@ def test_catch_up_is_seen() -> None:
 
 
 def test_catch_up_of_named_jobs_is_called_by_a_person() -> None:
-    """It does not show that anything carries out the next request."""
+    """A catch-up of named jobs does not show that anything carries out requests."""
     run("catch-up", "report")
     assert last_catch_up(get_provider()) is None
     asked = AuditedAction(get_provider(), "report", operator="ada")
@@ -701,7 +716,11 @@ def test_catch_up_of_named_jobs_is_called_by_a_person() -> None:
 
 
 def test_page_says_when_a_catch_up_was_seen() -> None:
-    """Or that none ever was, so that nobody waits for it in vain."""
+    """
+    The page says when a catch-up was last seen, or that none ever was.
+
+    Otherwise an operator could wait for a catch-up in vain.
+    """
     assert "No catch-up was ever seen." in RequestRun.notes(get_provider())
     run("catch-up")
     ago = DatabaseNow() - 3 * MINUTE - timedelta(seconds=30)
@@ -711,7 +730,7 @@ def test_page_says_when_a_catch_up_was_seen() -> None:
 
 
 def test_request_needs_no_audit_log(caplog: pytest.LogCaptureFixture) -> None:
-    """It is on the record: it is made and carried out without the audit log's table."""
+    """An operator's request is made and carried out without the audit log's table."""
     run("catch-up")
     make_late("fetch")
     with without_audit_log():
@@ -727,7 +746,7 @@ class TestTrigger:
     """``shedlock trigger`` runs here and now, with the audit."""
 
     def test_run_is_written(self) -> None:
-        """With its reason and its result."""
+        """The audit log records a triggered run with its reason and its result."""
         run("trigger", "report", "--reason", "the mail was lost")
         row = only_row()
         assert (row.kind, row.result) == (ActionKind.RUN, ActionResult.DONE)
@@ -735,7 +754,7 @@ class TestTrigger:
         assert row.began < row.ended
 
     def test_refusal_is_written(self) -> None:
-        """Not as a run: the audit log says who held the lock."""
+        """The audit log records a refused trigger and says who holds the lock."""
         with held_elsewhere("report"), pytest.raises(CommandError):
             run("trigger", "report")
         row = only_row()
@@ -804,7 +823,7 @@ class TestTrigger:
         assert ran == ["report"]
 
     def test_exit_with_0_is_no_failure(self) -> None:
-        """As commands end that call sys.exit()."""
+        """A triggered job that exits with status 0 counts as done."""
 
         def succeed(*args: Any, **by: Any) -> bool:
             raise SystemExit(0)
@@ -818,11 +837,11 @@ RACERS = 4
 REQUESTS = 15
 
 
-def race(parent: Parent, barrier: Any) -> int:
+def carry_out_at_once(parent: Parent, barrier: Barrier) -> int:
     """Carry out what this host can get; return the number of requests."""
     with only_jobs_of():
         made = [note_body(f"job {number}", number) for number in range(REQUESTS)]
-        barrier.wait(PATIENCE)
+        barrier.wait()
         assert len(made) == REQUESTS
         return len(carry_out())
 
@@ -843,10 +862,7 @@ def test_each_request_is_carried_out_once() -> None:
         made = [note_body(f"job {number}", number) for number in range(REQUESTS)]
         for number in range(len(made)):
             assert ask(f"job {number}").result is ActionResult.REQUESTED
-    barrier = context.Barrier(RACERS)
-    with workers(RACERS, race, barrier) as racers:
-        carried_out = [racer.result() for racer in racers]
-    assert sum(carried_out) == REQUESTS
+    assert sum(race(RACERS, carry_out_at_once)) == REQUESTS
     assert Body.objects.count() == REQUESTS
     assert asked_for() == []
 
