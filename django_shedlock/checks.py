@@ -156,7 +156,7 @@ def check_celery(**kwargs: object) -> list[CheckMessage]:
     app = "django_shedlock.contrib.celery"
     if apps.is_installed(app) or find_spec("celery") is None:
         return []
-    if "celery" not in sys.modules:
+    if "celery" not in sys.modules:  # check_jobs() has imported what it covers
         return []
     from celery import Task
     from celery.local import Proxy

@@ -59,7 +59,7 @@ class TableSetting(Setting[str]):
     def value(self) -> str:
         """The project's value, or the default; raises ``ImproperlyConfigured``."""
         value = super().value
-        if value == self.default:
+        if value == self.default:  # the pattern below is for what a project wrote
             return value
         if "." in value:
             raise ImproperlyConfigured(

@@ -44,6 +44,11 @@ def floors(groups: Iterable[str]) -> dict[str, set[str]]:
     return found
 
 
+def test_group_has_what_it_includes() -> None:
+    """The environment of the lowest versions installs included groups as well."""
+    assert set(required_by("test")) < set(required_by("test-all"))
+
+
 def test_package_has_one_floor() -> None:
     """Each requirement has a floor, the same one wherever its package is required."""
     found = floors(GROUPS)

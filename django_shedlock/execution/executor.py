@@ -299,14 +299,7 @@ def attempt(
                 _leave(body, error)
                 raise
         elif lock is not None and holder is None:
-            try:
-                _release_if_acquired(lock, error, waits=False)
-            except BaseException:  # a second interrupt, perhaps before it was added
-                if lock not in late_releases.entries:
-                    _release_if_acquired(lock, error, waits=False)
-                raise
-            if not isinstance(error, LockProviderError):
-                late_releases.wait_until_done(lock, INTERRUPTED_RELEASE_SECONDS)
+            _release_if_acquired(lock, error)
         raise
     lock_not_acquired.send_robust(
         type(provider),
@@ -468,8 +461,14 @@ def _release_if_acquired(
             return
         waits = False
     lock.never_began = True
-    wait = INTERRUPTED_RELEASE_SECONDS if waits else 0
-    release_later(lock, was_acquired=False, wait=wait)
+    try:
+        release_later(lock, was_acquired=False)
+    except BaseException:  # a second interrupt, perhaps before the lock was added
+        if lock not in late_releases.entries:
+            release_later(lock, was_acquired=False)
+        raise
+    if waits:
+        late_releases.wait_until_done(lock, INTERRUPTED_RELEASE_SECONDS)
 
 
 def _leave(body: Body, error: BaseException | None) -> None:

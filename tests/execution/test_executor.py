@@ -1042,6 +1042,30 @@ def test_interrupt_before_a_lock_is_given_back(monkeypatch: pytest.MonkeyPatch) 
     wait_for(lambda: not is_held("job"))
 
 
+def test_interrupt_after_a_lock_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second interrupt does not release again what the first one has released."""
+    real, releases = executor.release_later, []
+
+    def take(self: MemoryLockProvider, lock: Lock) -> NoReturn:
+        raise Interrupted
+
+    def release(lock: Lock, *args: Any, **options: Any) -> None:
+        releases.append(lock)
+        real(lock, *args, **options)
+
+    def interrupt(lock: Lock, timeout: float) -> None:
+        if timeout:
+            wait_for(lambda: lock not in late_releases.entries)
+            raise Interrupted
+
+    monkeypatch.setattr(MemoryLockProvider, "acquire", take)
+    monkeypatch.setattr(executor, "release_later", release)
+    monkeypatch.setattr(late_releases, "wait_until_done", interrupt)
+    with pytest.raises(Interrupted):
+        execute(list, "job", lock_at_most_for="1s")
+    assert len(releases) == 1
+
+
 def test_acquisition_that_arrives_late_is_given_back(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
